@@ -1,0 +1,18 @@
+//! The contract between the BPF programs and the router: ids, keys, row layout, capacities.
+//!
+//! Reading order: [`limits`] (capacities and what they cost), [`id`] (which row is meant), [`key`] (how a
+//! socket's address finds its row), [`value`] (what a row holds and who writes it), [`tcp`] (when a connection
+//! counts). No dependency and no `std`, so that both sides compile the same file; invariant: every shared
+//! struct is `repr(C)` without implicit padding, asserted at compile time.
+#![no_std]
+#![warn(missing_docs)]
+
+pub mod id;
+pub mod key;
+pub mod limits;
+pub mod tcp;
+pub mod value;
+
+pub use id::BackendId;
+pub use key::BackendAddr;
+pub use value::{BackendLoad, BackendName, SockState, WorkerSlot};

@@ -1,0 +1,180 @@
+//! What the maps hold: the row of a backend, a worker's slot, a backend's name, a socket's state.
+
+use crate::limits::{MAX_WORKERS, NAME_BYTES};
+
+/// One row of `LOAD` (and of `LOCAL_LOAD`): what the kernel sees and what the routers count at one backend.
+///
+/// Cache lines are apart by writer: the first 128 bytes belong to the BPF programs, each array of slots to the
+/// router processes (a slot has one writer), the last line to whoever learns of foreign load. Plain integers
+/// only, so that `bpftool map dump` prints every field by name.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendLoad {
+    /// Gauge, kernel: TCP connections to the backend now established.
+    pub conns: u64,
+    /// Gauge, kernel: requests sent whose answer has not begun.
+    pub awaiting: u64,
+    /// Gauge, kernel: answers that have begun and not ended.
+    pub streaming: u64,
+    /// Counter, kernel: connections established.
+    pub opened: u64,
+    /// Counter, kernel: connections closed.
+    pub closed: u64,
+    /// Counter, kernel: connections that a reset ended.
+    pub resets: u64,
+    /// Counter, kernel: payload bytes sent to the backend.
+    pub tx_bytes: u64,
+    /// Counter, kernel: payload bytes received from it.
+    pub rx_bytes: u64,
+    /// Sum, kernel: time from request to first byte, nanoseconds.
+    pub ttfb_ns: u64,
+    /// Counter, kernel: answers in `ttfb_ns`.
+    pub ttfb_count: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the last byte received.
+    pub last_rx_ns: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the last reset.
+    pub last_reset_ns: u64,
+    /// Always 0; fills the kernel's second line.
+    pub reserved0: u64,
+    /// Always 0.
+    pub reserved1: u64,
+    /// Always 0.
+    pub reserved2: u64,
+    /// Always 0.
+    pub reserved3: u64,
+    /// Gauge, routers: requests in flight, one slot a process. In flight of the backend = their sum.
+    pub workers: [u32; MAX_WORKERS],
+    /// Gauge, routers: prompt tokens sent and not yet answered (policy.md's Q), one slot a process.
+    pub q_tokens: [u32; MAX_WORKERS],
+    /// Gauge, routers: prompt tokens of all requests in flight (policy.md's C), one slot a process.
+    pub c_tokens: [u32; MAX_WORKERS],
+    /// Requests in flight at the backend as its own host last told in band.
+    pub remote_in_flight: u32,
+    /// Always 0.
+    pub reserved4: u32,
+    /// `CLOCK_MONOTONIC` of `remote_in_flight`; 0 = never heard.
+    pub remote_at_ns: u64,
+    /// Always 0; fills the last line.
+    pub reserved5: u64,
+    /// Always 0.
+    pub reserved6: u64,
+    /// Always 0.
+    pub reserved7: u64,
+    /// Always 0.
+    pub reserved8: u64,
+    /// Always 0.
+    pub reserved9: u64,
+    /// Always 0.
+    pub reserved10: u64,
+}
+
+impl BackendLoad {
+    /// A row of nothing.
+    pub const ZERO: Self = Self {
+        conns: 0,
+        awaiting: 0,
+        streaming: 0,
+        opened: 0,
+        closed: 0,
+        resets: 0,
+        tx_bytes: 0,
+        rx_bytes: 0,
+        ttfb_ns: 0,
+        ttfb_count: 0,
+        last_rx_ns: 0,
+        last_reset_ns: 0,
+        reserved0: 0,
+        reserved1: 0,
+        reserved2: 0,
+        reserved3: 0,
+        workers: [0; MAX_WORKERS],
+        q_tokens: [0; MAX_WORKERS],
+        c_tokens: [0; MAX_WORKERS],
+        remote_in_flight: 0,
+        reserved4: 0,
+        remote_at_ns: 0,
+        reserved5: 0,
+        reserved6: 0,
+        reserved7: 0,
+        reserved8: 0,
+        reserved9: 0,
+        reserved10: 0,
+    };
+}
+
+/// One slot of `WORKERS`: a router process that counts.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerSlot {
+    /// Cookie of the process's anchor socket; 0 = free. Claimed by compare-and-swap, freed by `sock_release`.
+    pub cookie: u64,
+    /// Process id, for people.
+    pub pid: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// `CLOCK_MONOTONIC` of the claim.
+    pub started_ns: u64,
+}
+
+/// One entry of `NAMES`: the URL of a row, and which processes use it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendName {
+    /// One bit a worker slot: that process uses the row. Bits of free slots mean nothing.
+    pub refs: u32,
+    /// Bytes of `url` in use; 0 = the row was never allocated.
+    pub len: u32,
+    /// The URL, UTF-8, without credentials.
+    pub url: [u8; NAME_BYTES],
+}
+
+/// One entry of `SOCKS`, the storage of a socket.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SockState {
+    /// Row of the backend plus 1; 0 = not a backend's socket.
+    pub backend_plus1: u32,
+    /// Who made the socket: [`SockState::FOREIGN`], [`SockState::ROUTER`], [`SockState::PROBE`].
+    pub role: u32,
+    /// Phase of the request on it (idle, awaiting, streaming).
+    pub phase: u32,
+    /// 1 while the socket is in `conns`; makes the handlers idempotent.
+    pub counted: u32,
+    /// `CLOCK_MONOTONIC` of the last request's first packet.
+    pub sent_ns: u64,
+}
+
+impl SockState {
+    /// Nobody marked it: a process that is not a router.
+    pub const FOREIGN: u32 = 0;
+    /// A router's connection for requests.
+    pub const ROUTER: u32 = 1;
+    /// A router's connection for probes and scrapes; not counted in `conns`.
+    pub const PROBE: u32 = 2;
+}
+
+const _: () = assert!(size_of::<BackendLoad>() == 384);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, workers) == 128);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, q_tokens) == 192);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, c_tokens) == 256);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_in_flight) == 320);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_at_ns) == 328);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, reserved10) + 8 == 384);
+const _: () = assert!(size_of::<WorkerSlot>() == 24);
+const _: () = assert!(size_of::<BackendName>() == 256);
+const _: () = assert!(size_of::<SockState>() == 24);
+
+#[cfg(feature = "user")]
+#[expect(unsafe_code, reason = "aya's Pod is an unsafe marker trait")]
+mod pod {
+    // SAFETY (all): repr(C), integers and arrays of integers only, no padding (asserted above), every bit
+    // pattern valid.
+    // SAFETY: see above.
+    unsafe impl aya::Pod for super::BackendLoad {}
+    // SAFETY: see above.
+    unsafe impl aya::Pod for super::WorkerSlot {}
+    // SAFETY: see above.
+    unsafe impl aya::Pod for super::BackendName {}
+    // SAFETY: see above.
+    unsafe impl aya::Pod for super::SockState {}
+}

@@ -1,0 +1,164 @@
+//! What was decided and why: what logs, metrics, headers and tests print.
+
+use crate::time::Nanos;
+use router_common::BackendId;
+
+/// Why a backend was chosen. A closed set: it labels metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Least cost, and part of the prompt is cached there.
+    CostWithPrefix,
+    /// Least cost, nothing cached there.
+    CostWithoutPrefix,
+    /// Longest match, at least the threshold.
+    PrefixMatch,
+    /// Match below the threshold: fewest in flight.
+    BelowThresholdLeastInFlight,
+    /// Match below the threshold: fewest arrivals.
+    BelowThresholdLowestQps,
+    /// Fewest in flight.
+    LeastInFlight,
+    /// Its turn.
+    RoundRobin,
+    /// Chance.
+    Random,
+    /// Fewest arrivals.
+    LowestQps,
+    /// The request has no shape: fewest in flight.
+    Unshaped,
+    /// The caller chose.
+    Forced,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 11] = [
+        Self::CostWithPrefix,
+        Self::CostWithoutPrefix,
+        Self::PrefixMatch,
+        Self::BelowThresholdLeastInFlight,
+        Self::BelowThresholdLowestQps,
+        Self::LeastInFlight,
+        Self::RoundRobin,
+        Self::Random,
+        Self::LowestQps,
+        Self::Unshaped,
+        Self::Forced,
+    ];
+
+    /// The reason as one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CostWithPrefix => "cost_with_prefix",
+            Self::CostWithoutPrefix => "cost_without_prefix",
+            Self::PrefixMatch => "prefix_match",
+            Self::BelowThresholdLeastInFlight => "below_threshold_least_in_flight",
+            Self::BelowThresholdLowestQps => "below_threshold_lowest_qps",
+            Self::LeastInFlight => "least_in_flight",
+            Self::RoundRobin => "round_robin",
+            Self::Random => "random",
+            Self::LowestQps => "lowest_qps",
+            Self::Unshaped => "unshaped",
+            Self::Forced => "forced",
+        }
+    }
+}
+
+/// The terms of the cost at the chosen backend, in prompt tokens (policy.md).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// U: prompt tokens not cached there.
+    pub uncached: f64,
+    /// U × 0.2 × A: what its prefill costs those in flight there.
+    pub disturbance: f64,
+    /// Q: prefill queued before it.
+    pub queued: f64,
+    /// 0.05 × C: slower decoding.
+    pub context: f64,
+    /// What the KV pool lacks.
+    pub overflow: f64,
+    /// What waiting for a seat costs.
+    pub seat: f64,
+}
+
+impl Cost {
+    /// The sum that is compared.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.uncached + self.disturbance + self.queued + self.context + self.overflow + self.seat
+    }
+}
+
+/// A dispatched request: the count it holds. Not clonable; ends in `on_finished`, exactly once.
+#[derive(Debug)]
+#[must_use = "a ticket holds a count that on_finished gives back"]
+pub struct Ticket {
+    pub(crate) id: u64,
+    pub(crate) backend: BackendId,
+    /// Generation of the backend's registration: a removed and re-added backend starts at 0.
+    pub(crate) generation: u64,
+    pub(crate) uncached_tokens: u64,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) stream: bool,
+    pub(crate) sent: Nanos,
+    pub(crate) first_byte: Option<Nanos>,
+    pub(crate) counted: bool,
+}
+
+impl Ticket {
+    /// Where the request went.
+    #[must_use]
+    pub const fn backend(&self) -> BackendId {
+        self.backend
+    }
+
+    /// When it was counted.
+    #[must_use]
+    pub const fn sent(&self) -> Nanos {
+        self.sent
+    }
+
+    /// When the first byte of its answer came.
+    #[must_use]
+    pub const fn first_byte(&self) -> Option<Nanos> {
+        self.first_byte
+    }
+}
+
+/// One placement, already counted.
+#[derive(Debug)]
+pub struct Decision {
+    /// Where, and the count it holds.
+    pub ticket: Ticket,
+    /// Why.
+    pub reason: Reason,
+    /// Prompt tokens the index believes cached there.
+    pub matched_tokens: u64,
+    /// Prompt tokens, estimated.
+    pub prompt_tokens: u64,
+    /// The cost there; zeros for policies that compare none.
+    pub cost: Cost,
+    /// How many backends were compared.
+    pub candidates: usize,
+}
+
+/// Why no backend was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PickError {
+    /// No backend is configured.
+    #[error("no backend is configured")]
+    NoBackend,
+    /// Every backend's models are known and none is the one asked for.
+    #[error("no backend serves the model")]
+    UnknownModel,
+    /// Backends serve the model, but none is ready.
+    #[error("no backend is ready")]
+    NoneReady,
+    /// Ready backends are all at their `max-in-flight`.
+    #[error("every ready backend is at its limit of requests in flight")]
+    AllFull,
+    /// Every ready backend was already tried for this request.
+    #[error("every ready backend was tried")]
+    AllTried,
+}

@@ -1,0 +1,31 @@
+//! Placement of inference requests: which backend, and why. Pure logic.
+//!
+//! Reading order: [`time`], [`signal`] (known or unknown, never a fake zero), [`request`], [`backend`],
+//! [`prefix`] (what is cached where), [`load`] (what is in flight where), `filter`, `cost`, `pick`,
+//! [`decision`], and [`Placement`], the façade that the proxy, the simulator and the tests drive alike.
+//!
+//! Invariants: no IO, no clock, no global randomness, no task, no lock; picking and counting are one step;
+//! nothing about a request is kept after it ended except learned averages and the prefix index.
+#![warn(missing_docs)]
+
+pub mod backend;
+pub mod config;
+pub mod decision;
+pub mod load;
+pub mod outcome;
+mod placement;
+pub mod prefix;
+pub mod request;
+pub mod signal;
+pub mod time;
+
+pub use backend::{BackendSpec, Models, Report};
+pub use config::{Fallback, OwnCounts, PolicyConfig, PolicyName};
+pub use decision::{Cost, Decision, PickError, Reason, Ticket};
+pub use load::{InFlight, LoadTable};
+pub use outcome::Outcome;
+pub use placement::{BackendSnapshot, Placement, Seats};
+pub use request::RequestShape;
+pub use router_common::BackendId;
+pub use signal::{Signal, Why};
+pub use time::Nanos;

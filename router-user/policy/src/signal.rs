@@ -1,0 +1,78 @@
+//! A value somebody told us: known with its age, or unknown with the reason. Unknown is never zero.
+
+use crate::time::Nanos;
+
+/// A value from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal<T> {
+    /// What it was at a time.
+    Known {
+        /// The value.
+        value: T,
+        /// When it was true.
+        at: Nanos,
+    },
+    /// Nobody can say.
+    Unknown(Why),
+}
+
+/// Why a value is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// Nothing was ever asked or heard.
+    NeverHeard,
+    /// The engine could not be reached.
+    Unreachable,
+    /// The engine answered with a status other than 200.
+    Refused,
+    /// The answer lacks the name.
+    Missing,
+    /// The answer has the name with something that is no usable number.
+    Malformed,
+    /// Too old to be used.
+    Stale,
+}
+
+impl Why {
+    /// The reason as one word, for labels and status.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NeverHeard => "never_heard",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Missing => "missing",
+            Self::Malformed => "malformed",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+impl<T: Copy> Signal<T> {
+    /// A value that is true at `at`.
+    pub const fn known(value: T, at: Nanos) -> Self {
+        Self::Known { value, at }
+    }
+
+    /// The value, however old.
+    pub const fn value(&self) -> Option<T> {
+        match self {
+            Self::Known { value, .. } => Some(*value),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// Seconds since the value was true, or `None` while unknown.
+    pub fn age_seconds(&self, now: Nanos) -> Option<f64> {
+        match self {
+            Self::Known { at, .. } => Some(now.seconds_since(*at)),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+impl<T> Default for Signal<T> {
+    fn default() -> Self {
+        Self::Unknown(Why::NeverHeard)
+    }
+}
