@@ -1,1 +1,11 @@
-//! The router.
+//! Unlatch's router, in the order a request meets it: [`accept`] → [`parse`] → pick (crate `router-policy`) →
+//! [`forward`] → [`account`] → [`observe`]; [`proxy`] is the whole request on one screen, [`backends`] knows the
+//! engines, [`config`] what was asked for, [`app`] wires all of it.
+
+pub mod account;
+pub mod backends;
+pub mod clock;
+pub mod commands;
+pub mod config;
+pub mod error;
+pub mod parse;

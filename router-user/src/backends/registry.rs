@@ -1,0 +1,140 @@
+//! The engines' addresses and back-off, by row.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use router_policy::{BackendId, Nanos};
+
+/// One engine as the data plane needs it.
+#[derive(Debug)]
+pub struct Target {
+    /// Its row.
+    pub id: BackendId,
+    /// Its URL, for people and labels; without credentials.
+    pub url: String,
+    /// Where to connect.
+    pub addr: SocketAddr,
+    /// `Host` header of requests sent there.
+    pub authority: hyper::header::HeaderValue,
+    /// Put before every request's path; no trailing slash.
+    pub base_path: String,
+    /// Sent as `Authorization` instead of the client's.
+    pub authorization: Option<hyper::header::HeaderValue>,
+    /// Configured model (it makes the engine ready without being asked).
+    pub has_configured_model: bool,
+    backoff: Mutex<Backoff>,
+}
+
+#[derive(Debug, Default)]
+struct Backoff {
+    failures: u32,
+    until: Nanos,
+}
+
+impl Target {
+    /// A target without back-off.
+    #[must_use]
+    pub fn new(
+        id: BackendId,
+        url: String,
+        addr: SocketAddr,
+        authority: hyper::header::HeaderValue,
+        base_path: String,
+        authorization: Option<hyper::header::HeaderValue>,
+        has_configured_model: bool,
+    ) -> Self {
+        let backoff = Mutex::default();
+        Self { id, url, addr, authority, base_path, authorization, has_configured_model, backoff }
+    }
+
+    /// A connection failed: no requests there for a while, doubling from `min` to `max`. Returns until when.
+    pub fn connect_failed(&self, now: Nanos, min: Duration, max: Duration) -> Nanos {
+        let mut b = self.backoff.lock();
+        // Failures of requests sent before the back-off began are one failure.
+        if now >= b.until {
+            let pause = min.saturating_mul(1 << b.failures.min(16)).min(max);
+            b.failures += 1;
+            b.until = now + pause;
+        }
+        b.until
+    }
+
+    /// A connection came about: no back-off.
+    pub fn connect_succeeded(&self) {
+        let mut b = self.backoff.lock();
+        b.failures = 0;
+        b.until = Nanos::default();
+    }
+
+    /// Whether the back-off is over (or never was).
+    #[must_use]
+    pub fn may_try(&self, now: Nanos) -> bool {
+        now >= self.backoff.lock().until
+    }
+}
+
+/// All targets, by row. Readers never lock.
+#[derive(Debug, Default)]
+pub struct Registry {
+    targets: ArcSwap<Vec<Arc<Target>>>,
+}
+
+impl Registry {
+    /// The target at a row.
+    #[must_use]
+    pub fn get(&self, id: BackendId) -> Option<Arc<Target>> {
+        self.targets.load().iter().find(|t| t.id == id).cloned()
+    }
+
+    /// All targets, in the order of the configuration.
+    #[must_use]
+    pub fn all(&self) -> Arc<Vec<Arc<Target>>> {
+        self.targets.load_full()
+    }
+
+    /// Replaces all targets.
+    pub fn set(&self, targets: Vec<Arc<Target>>) {
+        self.targets.store(Arc::new(targets));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Target;
+    use router_policy::{BackendId, Nanos};
+    use std::time::Duration;
+
+    fn target() -> Target {
+        let addr = "127.0.0.1:1".parse().unwrap();
+        let host = hyper::header::HeaderValue::from_static("h");
+        Target::new(BackendId::new(0).unwrap(), "http://h".into(), addr, host, String::new(), None, false)
+    }
+
+    #[test]
+    fn backoff_doubles_to_its_maximum_and_ends_with_a_connection() {
+        let t = target();
+        let (min, max) = (Duration::from_millis(250), Duration::from_secs(10));
+        let mut now = Nanos(1);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let until = t.connect_failed(now, min, max);
+            pauses.push((until.0 - now.0) / 1_000_000);
+            assert!(!t.may_try(Nanos(until.0 - 1)), "no try before the back-off ends");
+            now = until;
+        }
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+        t.connect_succeeded();
+        assert!(t.may_try(Nanos(1)), "a connection ends the back-off");
+    }
+
+    #[test]
+    fn failures_of_one_burst_are_one_failure() {
+        let t = target();
+        let (min, max) = (Duration::from_millis(250), Duration::from_secs(10));
+        let until = t.connect_failed(Nanos(0), min, max);
+        assert_eq!(t.connect_failed(Nanos(5), min, max), until);
+    }
+}
