@@ -1,7 +1,9 @@
 //! What was decided and why: what logs, metrics, headers and tests print.
 
-use crate::time::Nanos;
 use router_common::BackendId;
+
+use crate::load::engine::Dispatch;
+use crate::time::Nanos;
 
 /// Why a backend was chosen. A closed set: it labels metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +105,6 @@ pub struct Ticket {
     pub(crate) stream: bool,
     pub(crate) sent: Nanos,
     pub(crate) first_byte: Option<Nanos>,
-    pub(crate) counted: bool,
 }
 
 impl Ticket {
@@ -117,6 +118,21 @@ impl Ticket {
     #[must_use]
     pub const fn sent(&self) -> Nanos {
         self.sent
+    }
+
+    /// Whether the client asked for a stream.
+    #[must_use]
+    pub const fn stream(&self) -> bool {
+        self.stream
+    }
+
+    pub(crate) const fn dispatch(&self) -> Dispatch {
+        Dispatch {
+            id: self.id,
+            uncached_tokens: self.uncached_tokens,
+            prompt_tokens: self.prompt_tokens,
+            stream: self.stream,
+        }
     }
 
     /// When the first byte of its answer came.

@@ -1,7 +1,7 @@
 //! Placement of inference requests: which backend, and why. Pure logic.
 //!
 //! Reading order: [`time`], [`signal`] (known or unknown, never a fake zero), [`request`], [`backend`],
-//! [`prefix`] (what is cached where), [`load`] (what is in flight where), `filter`, `cost`, `pick`,
+//! [`prefix`] (what is cached where), [`load`] (what is in flight where), `filter`, [`cost`], `pick`,
 //! [`decision`], and [`Placement`], the façade that the proxy, the simulator and the tests drive alike.
 //!
 //! Invariants: no IO, no clock, no global randomness, no task, no lock; picking and counting are one step;
@@ -10,9 +10,12 @@
 
 pub mod backend;
 pub mod config;
+pub mod cost;
 pub mod decision;
+mod filter;
 pub mod load;
 pub mod outcome;
+mod pick;
 mod placement;
 pub mod prefix;
 pub mod request;
@@ -22,9 +25,9 @@ pub mod time;
 pub use backend::{BackendSpec, Models, Report};
 pub use config::{Fallback, OwnCounts, PolicyConfig, PolicyName};
 pub use decision::{Cost, Decision, PickError, Reason, Ticket};
-pub use load::{InFlight, LoadTable};
+pub use load::{Alone, InFlight, LoadTable, Seats};
 pub use outcome::Outcome;
-pub use placement::{BackendSnapshot, Placement, Seats};
+pub use placement::{BackendSnapshot, Placement};
 pub use request::RequestShape;
 pub use router_common::BackendId;
 pub use signal::{Signal, Why};

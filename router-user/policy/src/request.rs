@@ -1,6 +1,12 @@
 //! What the policy knows of a request: a shape, never text.
 
-use crate::prefix::Chain;
+use crate::prefix::{BLOCK_BYTES, Chain};
+
+/// Bytes of JSON text per token, assumed.
+pub const CHARS_PER_TOKEN: u64 = 4;
+
+/// Tokens in a block.
+const BLOCK_TOKENS: u64 = BLOCK_BYTES as u64 / CHARS_PER_TOKEN;
 
 /// Shape of one request.
 #[derive(Clone, Debug, Default)]
@@ -20,5 +26,31 @@ impl RequestShape {
     #[must_use]
     pub fn unshaped() -> Self {
         Self::default()
+    }
+
+    /// T: estimated prompt tokens; 0 without a shape.
+    #[must_use]
+    pub const fn prompt_tokens(&self) -> u64 {
+        if self.shaped { self.chain.bytes.div_ceil(CHARS_PER_TOKEN) } else { 0 }
+    }
+
+    /// Tokens of so many leading blocks; at most T − 1, as an engine computes at least one token.
+    #[must_use]
+    pub fn matched_tokens(&self, blocks: u32) -> u64 {
+        (u64::from(blocks) * BLOCK_TOKENS).min(self.prompt_tokens().saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chain, RequestShape};
+
+    #[test]
+    fn at_least_one_token_is_never_cached() {
+        let chain = Chain { blocks: vec![1, 2], bytes: 512 };
+        let shape = RequestShape { chain, shaped: true, ..RequestShape::default() };
+        assert_eq!(shape.prompt_tokens(), 128);
+        assert_eq!((shape.matched_tokens(1), shape.matched_tokens(2)), (64, 127));
+        assert_eq!(RequestShape::unshaped().matched_tokens(3), 0);
     }
 }

@@ -1,34 +1,16 @@
 //! Live load: what this process has in flight, what others have, what engines report.
+//!
+//! A request is in flight from the pick (it is counted before it is sent) until its answer's body ended or can
+//! no longer end.
 
-/// Requests and prompt tokens in flight at one backend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InFlight {
-    /// Requests dispatched whose answer has not ended (A).
-    pub requests: u32,
-    /// Uncached prompt tokens of requests whose first byte has not come (Q).
-    pub q_tokens: u64,
-    /// Prompt tokens of all requests in flight (C).
-    pub c_tokens: u64,
-}
+pub mod arrivals;
+pub mod engine;
+pub mod ewma;
+pub mod foreign;
+pub mod seats;
+pub mod table;
 
-/// Where counts are shared with other router processes of the host.
-///
-/// One call a pick and candidate; must be cheap (no system call).
-pub trait LoadTable: Send {
-    /// The sum over the other processes' slots at row `id`.
-    fn others(&self, id: router_common::BackendId) -> InFlight;
-    /// Makes this process's own counts at row `id` visible to the others. Values beyond `u32` are clamped.
-    fn publish(&self, id: router_common::BackendId, own: InFlight);
-}
-
-/// The table of a process that shares with nobody.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
-
-impl LoadTable for Alone {
-    fn others(&self, _id: router_common::BackendId) -> InFlight {
-        InFlight::default()
-    }
-
-    fn publish(&self, _id: router_common::BackendId, _own: InFlight) {}
-}
+pub use engine::EngineLoad;
+pub use foreign::Foreign;
+pub use seats::Seats;
+pub use table::{Alone, InFlight, LoadTable};

@@ -1,6 +1,8 @@
 //! The prefix index: prompts as chains of block hashes, and which backend holds which block.
 
 pub mod block;
+mod lru;
 pub mod trie;
 
-pub use block::{Chain, ChainBuilder, HashKey};
+pub use block::{BLOCK_BYTES, Chain, ChainBuilder, HashKey};
+pub use trie::{Matches, Trie};

@@ -1,0 +1,109 @@
+//! Which backends may get a request at all.
+
+use crate::backend::{BackendSpec, Models};
+use crate::decision::PickError;
+
+/// What the filter looks at, per backend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gate<'a> {
+    pub(crate) spec: &'a BackendSpec,
+    pub(crate) models: &'a Models,
+    pub(crate) is_ready: bool,
+    pub(crate) requests: u32,
+    pub(crate) was_tried: bool,
+}
+
+/// How far a backend gets; the furthest of all decides the error when none gets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    OtherModel,
+    NotReady,
+    Full,
+    Tried,
+    Candidate,
+}
+
+/// Whether a backend serves a model: by configuration (name or alias), else by its list; unknown matches any.
+/// A request that names no model is served by all.
+#[must_use]
+pub(crate) fn serves(spec: &BackendSpec, models: &Models, model: Option<&str>) -> bool {
+    let Some(model) = model else { return true };
+    if let Some(configured) = &spec.model {
+        return configured == model || spec.aliases.iter().any(|a| a == model);
+    }
+    match models {
+        Models::Unknown => true,
+        Models::Listed(listed, _) => {
+            listed.iter().any(|m| m == model) || spec.aliases.iter().any(|a| a == model)
+        }
+    }
+}
+
+/// The verdict on one backend.
+#[must_use]
+pub(crate) fn judge(gate: Gate<'_>, model: Option<&str>) -> Verdict {
+    if !serves(gate.spec, gate.models, model) {
+        Verdict::OtherModel
+    } else if !gate.is_ready {
+        Verdict::NotReady
+    } else if gate.was_tried {
+        Verdict::Tried
+    } else if gate.spec.max_in_flight.is_some_and(|max| gate.requests >= max) {
+        Verdict::Full
+    } else {
+        Verdict::Candidate
+    }
+}
+
+/// The error when no backend got further than `furthest` (`None` = there is no backend).
+#[must_use]
+pub(crate) const fn refusal(furthest: Option<Verdict>) -> PickError {
+    match furthest {
+        None => PickError::NoBackend,
+        Some(Verdict::OtherModel) => PickError::UnknownModel,
+        Some(Verdict::NotReady) => PickError::NoneReady,
+        Some(Verdict::Full) => PickError::AllFull,
+        Some(Verdict::Tried | Verdict::Candidate) => PickError::AllTried,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BackendSpec, Gate, Models, Verdict, judge, serves};
+    use crate::time::Nanos;
+
+    #[test]
+    fn a_model_is_matched_by_configuration_then_by_list_and_unknown_matches_any() {
+        let configured =
+            BackendSpec { model: Some("a".into()), aliases: vec!["b".into()], ..BackendSpec::default() };
+        let plain = BackendSpec::default();
+        let listed = Models::Listed(vec!["x".into()], Nanos(0));
+        for (spec, models, model, expected) in [
+            (&configured, &Models::Unknown, Some("a"), true),
+            (&configured, &listed, Some("b"), true),
+            (&configured, &listed, Some("x"), false),
+            (&plain, &Models::Unknown, Some("whatever"), true),
+            (&plain, &listed, Some("x"), true),
+            (&plain, &listed, Some("y"), false),
+            (&plain, &listed, None, true),
+        ] {
+            assert_eq!(serves(spec, models, model), expected, "{spec:?} {models:?} {model:?}");
+        }
+    }
+
+    #[test]
+    fn the_limit_and_earlier_tries_exclude() {
+        let spec = BackendSpec { max_in_flight: Some(2), ..BackendSpec::default() };
+        let gate = |requests, is_ready, was_tried| Gate {
+            spec: &spec,
+            models: &Models::Unknown,
+            is_ready,
+            requests,
+            was_tried,
+        };
+        assert_eq!(judge(gate(1, true, false), None), Verdict::Candidate);
+        assert_eq!(judge(gate(2, true, false), None), Verdict::Full);
+        assert_eq!(judge(gate(0, true, true), None), Verdict::Tried);
+        assert_eq!(judge(gate(0, false, false), None), Verdict::NotReady);
+    }
+}

@@ -1,0 +1,311 @@
+//! This process's requests at one engine, and what their course teaches: decode time, prefill rate, seats.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ewma::Ewma;
+use super::seats::SeatLearner;
+use super::table::InFlight;
+use crate::time::Nanos;
+
+/// Gains of the averages (policy.md).
+const DECODE_GAIN: f64 = 0.05;
+const RATE_GAIN: f64 = 0.1;
+const MEAN_REQUEST_GAIN: f64 = 0.05;
+
+/// Prefill shorter than this says nothing about the rate.
+const RATE_MIN_TOKENS: u64 = 512;
+
+/// Samples outside are an engine's or a clock's nonsense and are clamped.
+const RATE_BOUNDS: (f64, f64) = (10.0, 1e7);
+const DECODE_BOUNDS: (f64, f64) = (1e-3, 3600.0);
+
+/// A request waits for a seat, not for its prefill, when it is unanswered for more than this many times its
+/// predicted prefill, and half a second.
+const PATIENCE_FACTOR: f64 = 4.0;
+const PATIENCE_SECONDS: f64 = 0.5;
+
+/// Oldest unanswered requests looked at per check; the oldest wait the longest.
+const WAITING_LOOKED_AT: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    uncached_tokens: u64,
+    sent: Nanos,
+    stream: bool,
+    leaves_q_at: Option<Nanos>,
+}
+
+/// A request as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dispatch {
+    pub(crate) id: u64,
+    pub(crate) uncached_tokens: u64,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) stream: bool,
+}
+
+/// What this process has in flight at one engine.
+#[derive(Clone, Debug)]
+pub struct EngineLoad {
+    requests: u32,
+    q_tokens: u64,
+    c_tokens: u64,
+    /// By ticket id, hence oldest first.
+    unanswered: BTreeMap<u64, Unanswered>,
+    /// Non-streamed requests still in Q, by the time they are predicted to leave it.
+    leaving_q: BTreeSet<(Nanos, u64)>,
+    streaming: u32,
+    last_first_byte: Option<Nanos>,
+    /// Most requests in flight since the last report was asked for.
+    peak_since_report: u32,
+    dispatched_since_report: u32,
+    decode_seconds: Ewma,
+    prefill_rate: Ewma,
+    mean_uncached: Ewma,
+    mean_prompt: Ewma,
+    /// What was learned of its seats.
+    pub seats: SeatLearner,
+}
+
+impl Default for EngineLoad {
+    fn default() -> Self {
+        Self {
+            requests: 0,
+            q_tokens: 0,
+            c_tokens: 0,
+            unanswered: BTreeMap::new(),
+            leaving_q: BTreeSet::new(),
+            streaming: 0,
+            last_first_byte: None,
+            peak_since_report: 0,
+            dispatched_since_report: 0,
+            decode_seconds: Ewma::new(DECODE_GAIN),
+            prefill_rate: Ewma::new(RATE_GAIN),
+            mean_uncached: Ewma::new(MEAN_REQUEST_GAIN),
+            mean_prompt: Ewma::new(MEAN_REQUEST_GAIN),
+            seats: SeatLearner::default(),
+        }
+    }
+}
+
+impl EngineLoad {
+    /// The counts now.
+    #[must_use]
+    pub const fn in_flight(&self) -> InFlight {
+        InFlight { requests: self.requests, q_tokens: self.q_tokens, c_tokens: self.c_tokens }
+    }
+
+    /// Streams that have begun and not ended.
+    #[must_use]
+    pub const fn streaming(&self) -> u32 {
+        self.streaming
+    }
+
+    /// First-byte-to-end time in seconds (D).
+    #[must_use]
+    pub const fn decode_seconds(&self) -> &Ewma {
+        &self.decode_seconds
+    }
+
+    /// Prefill rate in tokens per second (R).
+    #[must_use]
+    pub const fn prefill_rate(&self) -> &Ewma {
+        &self.prefill_rate
+    }
+
+    /// Mean uncached and whole prompt tokens of the requests sent there.
+    #[must_use]
+    pub fn mean_request(&self) -> Option<(f64, f64)> {
+        Some((self.mean_uncached.value()?, self.mean_prompt.value()?))
+    }
+
+    /// Requests dispatched since the last report.
+    #[must_use]
+    pub const fn dispatched_since_report(&self) -> u32 {
+        self.dispatched_since_report
+    }
+
+    /// A report is asked for.
+    pub fn report_begins(&mut self) {
+        self.peak_since_report = self.requests;
+    }
+
+    /// The report came: the most that was in flight since it was asked for.
+    pub fn report_ends(&mut self) -> u32 {
+        self.dispatched_since_report = 0;
+        self.peak_since_report
+    }
+
+    /// Counts a request. `rate` predicts when a non-streamed one leaves Q.
+    pub(crate) fn dispatch(&mut self, now: Nanos, d: Dispatch, rate: f64) {
+        self.requests += 1;
+        self.q_tokens += d.uncached_tokens;
+        self.c_tokens += d.prompt_tokens;
+        self.peak_since_report = self.peak_since_report.max(self.requests);
+        self.dispatched_since_report = self.dispatched_since_report.saturating_add(1);
+        self.mean_uncached.observe(d.uncached_tokens as f64);
+        self.mean_prompt.observe(d.prompt_tokens as f64);
+        let leaves_q_at = (!d.stream).then(|| {
+            let at = Nanos(now.0.saturating_add((self.q_tokens as f64 / rate * 1e9) as u64));
+            self.leaving_q.insert((at, d.id));
+            at
+        });
+        let entry =
+            Unanswered { uncached_tokens: d.uncached_tokens, sent: now, stream: d.stream, leaves_q_at };
+        self.unanswered.insert(d.id, entry);
+    }
+
+    /// The first byte of an answer came.
+    pub(crate) fn first_byte(&mut self, now: Nanos, d: Dispatch) {
+        let Some(entry) = self.leave_unanswered(d.id) else { return };
+        if !entry.stream {
+            return;
+        }
+        if d.uncached_tokens > RATE_MIN_TOKENS {
+            let began = self.last_first_byte.map_or(entry.sent, |f| f.max(entry.sent));
+            let seconds = now.seconds_since(began).max(1e-9);
+            self.prefill_rate
+                .observe((d.uncached_tokens as f64 / seconds).clamp(RATE_BOUNDS.0, RATE_BOUNDS.1));
+        }
+        self.last_first_byte = Some(now);
+        self.streaming += 1;
+        self.seats.on_streaming(self.streaming);
+    }
+
+    /// A request ended; `streamed_since` is when its stream began, `whole` whether it ended as it should.
+    pub(crate) fn finish(&mut self, now: Nanos, d: Dispatch, streamed_since: Option<Nanos>, whole: bool) {
+        self.leave_unanswered(d.id);
+        debug_assert!(self.requests > 0, "a request ends once");
+        self.requests = self.requests.saturating_sub(1);
+        self.c_tokens = self.c_tokens.saturating_sub(d.prompt_tokens);
+        if let (Some(began), true) = (streamed_since, d.stream) {
+            self.streaming = self.streaming.saturating_sub(1);
+            if whole {
+                let seconds = now.seconds_since(began);
+                self.decode_seconds.observe(seconds.clamp(DECODE_BOUNDS.0, DECODE_BOUNDS.1));
+            }
+        }
+    }
+
+    /// Takes predicted prefills that are over out of Q. Amortised O(log n).
+    pub(crate) fn expire_predicted(&mut self, now: Nanos) {
+        while let Some(&(at, id)) = self.leaving_q.first() {
+            if at > now {
+                break;
+            }
+            self.leaving_q.pop_first();
+            if let Some(entry) = self.unanswered.get_mut(&id) {
+                self.q_tokens = self.q_tokens.saturating_sub(entry.uncached_tokens);
+                entry.leaves_q_at = None;
+                entry.uncached_tokens = 0;
+            }
+        }
+    }
+
+    /// Looks whether somebody waits for a seat: unanswered far beyond its predicted prefill, while others stream.
+    pub(crate) fn learn_from_waiting(&mut self, now: Nanos, rate: f64) {
+        if self.streaming == 0 {
+            return;
+        }
+        let progress = self.last_first_byte.unwrap_or_default();
+        let waits = self.unanswered.values().take(WAITING_LOOKED_AT).any(|w| {
+            let patience = PATIENCE_FACTOR * w.uncached_tokens as f64 / rate + PATIENCE_SECONDS;
+            w.stream && now.seconds_since(w.sent.max(progress)) > patience
+        });
+        if waits {
+            self.seats.on_waited_too_long(self.streaming);
+        }
+    }
+
+    fn leave_unanswered(&mut self, id: u64) -> Option<Unanswered> {
+        let entry = self.unanswered.remove(&id)?;
+        if let Some(at) = entry.leaves_q_at {
+            self.leaving_q.remove(&(at, id));
+        }
+        self.q_tokens = self.q_tokens.saturating_sub(entry.uncached_tokens);
+        Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dispatch, EngineLoad, InFlight, Nanos};
+
+    const RATE: f64 = 1000.0;
+
+    fn dispatch(id: u64, u: u64, t: u64, stream: bool) -> Dispatch {
+        Dispatch { id, uncached_tokens: u, prompt_tokens: t, stream }
+    }
+
+    fn at(s: f64) -> Nanos {
+        Nanos::from_secs_f64(s)
+    }
+
+    #[test]
+    fn a_stream_leaves_q_at_its_first_byte_and_the_rest_at_its_end() {
+        let mut e = EngineLoad::default();
+        let d = dispatch(1, 600, 1000, true);
+        e.dispatch(at(0.0), d, RATE);
+        assert_eq!(e.in_flight(), InFlight { requests: 1, q_tokens: 600, c_tokens: 1000 });
+        e.first_byte(at(0.5), d);
+        assert_eq!(e.in_flight(), InFlight { requests: 1, q_tokens: 0, c_tokens: 1000 });
+        assert_eq!(e.prefill_rate().value(), Some(1200.0));
+        e.finish(at(2.5), d, Some(at(0.5)), true);
+        assert_eq!(e.in_flight(), InFlight::default());
+        assert_eq!(e.decode_seconds().value(), Some(2.0));
+    }
+
+    #[test]
+    fn a_request_that_ends_unanswered_leaves_everything() {
+        let mut e = EngineLoad::default();
+        for stream in [true, false] {
+            e.dispatch(at(0.0), dispatch(1, 600, 1000, stream), RATE);
+            e.finish(at(9.0), dispatch(1, 600, 1000, stream), None, false);
+            assert_eq!(e.in_flight(), InFlight::default());
+            assert_eq!(e.decode_seconds().value(), None, "no sample from an answer that never began");
+        }
+    }
+
+    #[test]
+    fn a_plain_request_leaves_q_when_its_prefill_is_predicted_done() {
+        let mut e = EngineLoad::default();
+        e.dispatch(at(0.0), dispatch(1, 1000, 1000, false), RATE);
+        e.dispatch(at(0.0), dispatch(2, 1000, 1000, false), RATE);
+        e.expire_predicted(at(0.99));
+        assert_eq!(e.in_flight().q_tokens, 2000);
+        e.expire_predicted(at(1.0));
+        assert_eq!(e.in_flight().q_tokens, 1000, "the second waits for the first");
+        e.expire_predicted(at(2.0));
+        assert_eq!(e.in_flight(), InFlight { requests: 2, q_tokens: 0, c_tokens: 2000 });
+        e.finish(at(3.0), dispatch(1, 1000, 1000, false), Some(at(3.0)), true);
+        e.finish(at(3.0), dispatch(2, 1000, 1000, false), None, true);
+        assert_eq!(e.in_flight(), InFlight::default());
+        assert_eq!(e.prefill_rate().value(), None, "a plain answer says nothing of the prefill");
+    }
+
+    #[test]
+    fn only_a_stream_that_waits_beyond_its_prefill_teaches_seats() {
+        let teach = |waiter_streams: bool, now: f64| {
+            let mut e = EngineLoad::default();
+            e.dispatch(at(0.0), dispatch(1, 100, 100, true), RATE);
+            e.first_byte(at(0.1), dispatch(1, 100, 100, true));
+            e.dispatch(at(0.1), dispatch(2, 1000, 1000, waiter_streams), RATE);
+            e.learn_from_waiting(at(now), RATE);
+            e.seats.seats(None, crate::Signal::default(), e.seats.proven()).source()
+        };
+        assert_eq!(teach(true, 4.5), "proven_by_use", "within 4 × 1 s + 0.5 s");
+        assert_eq!(teach(true, 4.7), "learned_from_waiting");
+        assert_eq!(teach(false, 60.0), "proven_by_use", "a plain request is no evidence");
+    }
+
+    #[test]
+    fn the_rate_counts_from_the_first_byte_before() {
+        let mut e = EngineLoad::default();
+        let (a, b) = (dispatch(1, 1000, 1000, true), dispatch(2, 1000, 1000, true));
+        e.dispatch(at(0.0), a, RATE);
+        e.dispatch(at(0.0), b, RATE);
+        e.first_byte(at(1.0), a);
+        e.first_byte(at(2.0), b);
+        assert_eq!(e.prefill_rate().with_count(), Some((1000.0, 2)), "queueing is not slowness");
+    }
+}

@@ -1,0 +1,12 @@
+//! Fewest arrivals over the window. An engine busy with long requests has a low rate, so this picks the busiest;
+//! kept to show that, and for those who come from routers that do it.
+
+use super::{Candidate, Choice};
+use crate::decision::Reason;
+
+/// A backend that never got a request wins; else the fewest arrivals; the first of equals in list order.
+pub(crate) fn lowest_qps(candidates: &[Candidate], reason: Reason) -> Choice {
+    let index =
+        (0..candidates.len()).min_by_key(|&i| candidates[i].arrivals.map_or(0, |n| n + 1)).unwrap_or(0);
+    Choice::new(index, reason)
+}

@@ -1,0 +1,113 @@
+//! One way of choosing a file. Each sees the candidates that the filter left, and answers with one of them.
+
+mod least_in_flight;
+mod lowest_qps;
+mod prefix_cost;
+mod prefix_threshold;
+mod random;
+mod round_robin;
+
+pub(crate) use least_in_flight::least_in_flight;
+pub(crate) use lowest_qps::lowest_qps;
+pub(crate) use prefix_cost::prefix_cost;
+pub(crate) use prefix_threshold::prefix_threshold;
+pub(crate) use random::random;
+pub(crate) use round_robin::round_robin;
+
+use rand::{Rng, RngExt};
+use router_common::BackendId;
+
+use crate::cost::Load;
+use crate::decision::{Cost, Reason};
+
+/// Two numbers this close (relatively) are equal.
+const EQUAL: f64 = 1e-9;
+
+/// A backend that may get the request, with all that the pickers look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) id: BackendId,
+    pub(crate) load: Load,
+    /// Whether the count is known at all: own counts, or a report plus what was dispatched since.
+    pub(crate) is_counted: bool,
+    /// Whether part of the count is only as fresh as a report.
+    pub(crate) is_stale: bool,
+    pub(crate) matched_blocks: u32,
+    pub(crate) matched_tokens: u64,
+    /// Arrivals in the window; `None` = never one.
+    pub(crate) arrivals: Option<u64>,
+    /// Number of the round-robin turn it last had; 0 = none.
+    pub(crate) last_turn: u64,
+}
+
+/// A choice: index among the candidates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Choice {
+    pub(crate) index: usize,
+    pub(crate) reason: Reason,
+    pub(crate) cost: Cost,
+}
+
+impl Choice {
+    pub(crate) fn new(index: usize, reason: Reason) -> Self {
+        Self { index, reason, cost: Cost::default() }
+    }
+}
+
+/// The least value's index, uniformly among those that count as equally good.
+///
+/// Exact values: equal to the least (relative difference 1e-9). Where the least or the value itself is stale:
+/// within `band(i)` of the least, since a stale least attracts a whole burst. Never list order. O(n).
+pub(crate) fn least(
+    rng: &mut impl Rng,
+    values: &[f64],
+    is_stale: impl Fn(usize) -> bool,
+    band: impl Fn(usize) -> f64,
+) -> usize {
+    let best = (0..values.len()).min_by(|&a, &b| values[a].total_cmp(&values[b])).unwrap_or(0);
+    let least = values[best];
+    let slack = EQUAL * least.abs().max(1.0);
+    let (mut chosen, mut equals) = (best, 0_u32);
+    for (i, &value) in values.iter().enumerate() {
+        let width = if is_stale(i) || is_stale(best) { band(i).max(slack) } else { slack };
+        if value <= least + width {
+            equals += 1;
+            if rng.random_range(0..equals) == 0 {
+                chosen = i;
+            }
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least;
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    fn shares(values: &[f64], stale: bool) -> Vec<usize> {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+        let mut hits = vec![0; values.len()];
+        for _ in 0..3000 {
+            hits[least(&mut rng, values, |_| stale, |_| 1.0)] += 1;
+        }
+        hits
+    }
+
+    #[test]
+    fn equals_share_evenly_wherever_they_stand() {
+        let hits = shares(&[2.0, 1.0, 1.0, 5.0, 1.0], false);
+        assert_eq!((hits[0], hits[3]), (0, 0));
+        for i in [1, 2, 4] {
+            assert!((900..1100).contains(&hits[i]), "{hits:?}");
+        }
+    }
+
+    #[test]
+    fn exact_counts_take_the_least_and_stale_ones_a_band() {
+        assert_eq!(shares(&[3.0, 4.0], false), [3000, 0]);
+        let hits = shares(&[3.0, 4.0, 4.5], true);
+        assert!((1350..1650).contains(&hits[0]) && hits[2] == 0, "{hits:?}");
+    }
+}

@@ -1,0 +1,64 @@
+//! What the policy holds of a backend, for status and metrics.
+
+use router_common::BackendId;
+
+use super::Placement;
+use crate::backend::{BackendSpec, Models, Report};
+use crate::load::{InFlight, Seats};
+use crate::signal::Signal;
+use crate::time::Nanos;
+
+/// One backend, copied out.
+#[derive(Clone, Debug)]
+pub struct BackendSnapshot {
+    /// Its configuration.
+    pub spec: BackendSpec,
+    /// Whether requests may go there.
+    pub ready: bool,
+    /// Its models.
+    pub models: Models,
+    /// This process's counts.
+    pub own: InFlight,
+    /// Of those, streams that have begun.
+    pub streaming: u32,
+    /// The other processes' counts.
+    pub others: InFlight,
+    /// Foreign requests now assumed there (from the last report, fading); unknown without a report.
+    pub foreign: Signal<f64>,
+    /// Its last report.
+    pub report: Report,
+    /// Seats.
+    pub seats: Seats,
+    /// KV pool in tokens that the index assumes.
+    pub kv_tokens: u64,
+    /// Learned first-byte-to-end time, seconds, and its observations.
+    pub decode_seconds: Option<(f64, u64)>,
+    /// Learned prefill rate, tokens per second, and its observations.
+    pub prefill_rate: Option<(f64, u64)>,
+    /// Blocks in the prefix index.
+    pub index_blocks: usize,
+}
+
+impl Placement {
+    /// What is held of a backend; `None` if there is none at the row.
+    #[must_use]
+    pub fn snapshot(&self, now: Nanos, id: BackendId) -> Option<BackendSnapshot> {
+        let entry = self.entries[id.index()].as_ref()?;
+        let proven = self.pool_means(entry.spec.model.as_deref()).proven_seats;
+        Some(BackendSnapshot {
+            spec: entry.spec.clone(),
+            ready: entry.is_ready,
+            models: entry.models.clone(),
+            own: entry.load.in_flight(),
+            streaming: entry.load.streaming(),
+            others: self.table.others(id),
+            foreign: entry.foreign.now(now, self.config.scrape_interval),
+            report: entry.report.clone(),
+            seats: entry.load.seats.seats(entry.spec.max_num_seqs, entry.report.seats, proven),
+            kv_tokens: entry.kv_tokens(),
+            decode_seconds: entry.load.decode_seconds().with_count(),
+            prefill_rate: entry.load.prefill_rate().with_count(),
+            index_blocks: self.trie.held_blocks(id),
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! Requests and placements for tests.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test binary uses a part; tests may unwrap"
+)]
+
+use router_policy::prefix::{ChainBuilder, HashKey};
+use router_policy::{Alone, BackendId, BackendSpec, Decision, Nanos, Placement, PolicyConfig, RequestShape};
+
+pub const KEY: HashKey = HashKey::new([7; 192]);
+
+/// A streamed chat of these messages.
+pub fn chat(messages: &[String]) -> RequestShape {
+    let mut chain = ChainBuilder::new(&KEY, b"model");
+    for m in messages {
+        chain.update(m.as_bytes());
+        chain.update(&[0]);
+    }
+    RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true }
+}
+
+pub fn ids() -> [BackendId; 2] {
+    [BackendId::new(0).unwrap(), BackendId::new(1).unwrap()]
+}
+
+pub fn placement(config: PolicyConfig, seed: u64) -> Placement {
+    Placement::new(config, Box::new(Alone), seed)
+}
+
+/// Two equal, ready backends.
+pub fn ready_pair(config: PolicyConfig, seed: u64) -> Placement {
+    let mut p = placement(config, seed);
+    for id in ids() {
+        p.set_backend(id, BackendSpec::default());
+        p.set_ready(id, true);
+    }
+    p
+}
+
+pub fn ask(p: &mut Placement, now: Nanos, request: &RequestShape) -> Decision {
+    p.pick(now, request, &[]).unwrap()
+}

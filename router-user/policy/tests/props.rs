@@ -1,0 +1,132 @@
+//! Properties: the trie against a naive model, the counts against what was done.
+
+mod common;
+
+use common::{KEY, chat, ids, ready_pair};
+use proptest::prelude::*;
+use router_policy::prefix::{ChainBuilder, Trie};
+use router_policy::{BackendId, Nanos, Outcome, PolicyConfig, PolicyName, RequestShape, Ticket};
+
+/// The naive model: per backend its blocks, oldest first.
+#[derive(Default)]
+struct Naive(Vec<Vec<u128>>);
+
+impl Naive {
+    fn insert(&mut self, backend: usize, chain: &[u128], capacity: usize) {
+        let held = &mut self.0[backend];
+        for hash in chain[..chain.len().min(capacity)].iter().rev() {
+            held.retain(|h| h != hash);
+            held.push(*hash);
+        }
+        let excess = held.len().saturating_sub(capacity);
+        held.drain(..excess);
+    }
+
+    fn leading(&self, backend: usize, chain: &[u128]) -> usize {
+        chain.iter().take_while(|h| self.0[backend].contains(h)).count()
+    }
+}
+
+/// Chains over a small tree, so that prefixes are shared: block = hash of the path.
+fn chain(path: &[u8]) -> Vec<u128> {
+    let mut hash = 1_u128;
+    path.iter()
+        .map(|&step| {
+            hash = hash
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
+                .wrapping_add(u128::from(step) + 1);
+            hash
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn trie_equals_the_naive_model(
+        ops in prop::collection::vec((0_usize..3, prop::collection::vec(0_u8..3, 0..12), 0_u8..20), 1..120)
+    ) {
+        let capacities = [0, 7, 25];
+        let mut naive = Naive(vec![Vec::new(); 3]);
+        let mut trie = Trie::default();
+        for (backend, path, clear) in ops {
+            let (id, chain) = (BackendId::new(backend).unwrap(), chain(&path));
+            if clear == 0 {
+                trie.clear(id);
+                naive.0[backend].clear();
+            } else {
+                trie.insert(id, &chain, capacities[backend]);
+                naive.insert(backend, &chain, capacities[backend]);
+            }
+            let found = trie.matches(&chain);
+            let mut all: Vec<u128> = naive.0.concat();
+            all.sort_unstable();
+            all.dedup();
+            prop_assert_eq!(trie.len(), all.len());
+            for b in 0..3 {
+                let id = BackendId::new(b).unwrap();
+                prop_assert_eq!(found.blocks(id) as usize, naive.leading(b, &chain));
+                prop_assert_eq!(trie.held_blocks(id), naive.0[b].len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_does_not_depend_on_how_its_bytes_come(
+        text in prop::collection::vec(any::<u8>(), 0..2000), cuts in prop::collection::vec(0_usize..2000, 0..9)
+    ) {
+        let mut whole = ChainBuilder::new(&KEY, b"d");
+        whole.update(&text);
+        let mut parts = ChainBuilder::new(&KEY, b"d");
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(text.len())).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        for pair in cuts.windows(2) {
+            parts.update(&text[pair[0]..pair[1]]);
+        }
+        let (whole, parts) = (whole.finish(), parts.finish());
+        prop_assert_eq!(whole.blocks.len(), text.len() / 256);
+        prop_assert_eq!(whole, parts);
+    }
+
+    #[test]
+    fn counts_equal_what_is_out_and_end_at_zero(
+        ops in prop::collection::vec((0_u8..6, 0_u16..4000, any::<bool>(), 0_u64..2_000), 1..200),
+        policy in prop::sample::select(PolicyName::ALL.to_vec()), seed in any::<u64>()
+    ) {
+        let mut p = ready_pair(PolicyConfig { policy, ..PolicyConfig::default() }, seed);
+        let mut out: Vec<Ticket> = Vec::new();
+        let mut now = Nanos(0);
+        for (op, size, stream, ms) in ops {
+            now = Nanos(now.0 + ms * 1_000_000);
+            match op {
+                0..=2 => {
+                    let shape = RequestShape { stream, ..chat(&["x".repeat(usize::from(size))]) };
+                    out.push(p.pick(now, &shape, &[]).unwrap().ticket);
+                }
+                3 => {
+                    let at = usize::from(size) % out.len().max(1);
+                    if let Some(ticket) = out.get_mut(at) {
+                        p.on_first_byte(now, ticket);
+                    }
+                }
+                _ if !out.is_empty() => {
+                    let ticket = out.swap_remove(usize::from(size) % out.len());
+                    let outcome = if op == 4 { Outcome::Completed } else { Outcome::ClientGone };
+                    p.on_finished(now, ticket, outcome);
+                }
+                _ => {}
+            }
+            for id in ids() {
+                let own = p.snapshot(now, id).unwrap().own;
+                prop_assert_eq!(own.requests as usize, out.iter().filter(|t| t.backend() == id).count());
+                prop_assert!(own.q_tokens <= own.c_tokens);
+            }
+        }
+        for ticket in out.drain(..) {
+            p.on_finished(now, ticket, Outcome::Completed);
+        }
+        for id in ids() {
+            prop_assert_eq!(p.snapshot(now, id).unwrap().own, router_policy::InFlight::default());
+        }
+    }
+}
