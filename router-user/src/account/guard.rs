@@ -58,9 +58,9 @@ impl InFlightGuard {
     }
 
     /// The request ended.
-    pub fn finish(mut self, now: Nanos, outcome: Outcome, output_tokens: Option<u64>) {
+    pub fn finish(mut self, now: Nanos, outcome: Outcome) {
         if let Some(ticket) = self.ticket.take() {
-            self.ledger.finished(now, ticket, outcome, output_tokens);
+            self.ledger.finished(now, ticket, outcome);
         }
     }
 }
@@ -68,7 +68,7 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.ledger.finished(crate::clock::now(), ticket, Outcome::ClientGone, None);
+            self.ledger.finished(crate::clock::now(), ticket, Outcome::ClientGone);
         }
     }
 }

@@ -138,8 +138,8 @@ impl Ledger {
         self.inner.lock().placement.on_first_byte(now, ticket);
     }
 
-    pub(super) fn finished(&self, now: Nanos, ticket: Ticket, outcome: Outcome, output_tokens: Option<u64>) {
-        self.inner.lock().placement.on_finished(now, ticket, outcome, output_tokens);
+    pub(super) fn finished(&self, now: Nanos, ticket: Ticket, outcome: Outcome) {
+        self.inner.lock().placement.on_finished(now, ticket, outcome);
     }
 
     /// Connections there fail: no requests until `until`. It then takes part again by itself.
@@ -203,7 +203,7 @@ impl Ledger {
     /// Rows with a backend, in order.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendId> {
-        self.inner.lock().placement.backends()
+        self.inner.lock().placement.backends().to_vec()
     }
 
     /// What is held of a backend.

@@ -65,6 +65,8 @@ pub struct Answer {
     pub conn: Conn,
     /// How often the request was sent again on a fresh connection (0 or 1).
     pub resent: u32,
+    /// Whether a connection was made for it.
+    pub connected: bool,
 }
 
 /// One worker's way to the engines.
@@ -101,19 +103,20 @@ impl Upstream {
         now: Nanos,
         request: impl Fn() -> Request<Full<Bytes>>,
     ) -> Result<Answer, SendError> {
-        let mut conn = match self.pool.take(peer, now) {
-            Some(idle) => idle,
-            None => self.connector.connect(peer).await?,
+        let (mut conn, mut connected) = match self.pool.take(peer, now) {
+            Some(idle) => (idle, false),
+            None => (self.connector.connect(peer).await?, true),
         };
         let mut resent = 0;
         loop {
             let failure = match conn.send(request()).await {
-                Ok(response) => return Ok(Answer { response, conn, resent }),
+                Ok(response) => return Ok(Answer { response, conn, resent, connected }),
                 Err(failure) => failure,
             };
             match retry::verdict(failure.facts) {
                 Verdict::FreshConnection => {
                     resent += 1;
+                    connected = true;
                     conn = self.connector.connect(peer).await?;
                 }
                 Verdict::AnotherBackend => return Err(ConnectError::closed_at_once(peer.addr, failure.error).into()),
