@@ -22,8 +22,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
 
+use crate::shutdown::{Ending, Phase};
 use limit::{Connections, Counters};
 
 /// After an accept error that will not pass at once (no descriptors left), so long is waited.
@@ -89,7 +90,7 @@ pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts on this worker until `stop` turns true, then returns at once: connections end by themselves, and
+/// Accepts on this worker until draining begins, then returns at once: connections end by themselves, and
 /// [`Connections::drained`] waits for them. Dropping the future stops accepting too.
 ///
 /// # Errors
@@ -99,7 +100,7 @@ pub async fn serve<S: Service>(
     service: Arc<S>,
     limits: AcceptLimits,
     connections: Arc<Connections>,
-    mut stop: watch::Receiver<bool>,
+    mut ending: Ending,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let http = http(limits);
@@ -107,12 +108,12 @@ pub async fn serve<S: Service>(
         let accepted = tokio::select! {
             // Stopping first: a busy listener must not put it off.
             biased;
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            () = ending.reached(Phase::Draining) => return Ok(()),
             accepted = accept_one(&listener, &connections) => accepted,
         };
         match accepted {
             Ok((stream, addr, permit)) => {
-                let conn = connection(http.clone(), stream, addr, Arc::clone(&service), stop.clone());
+                let conn = connection(http.clone(), stream, addr, Arc::clone(&service), ending.clone());
                 let counters = Arc::clone(connections.counters());
                 // Owned by the permit: the process waits for all permits, then drops the runtime and its tasks.
                 tokio::spawn(async move {
@@ -158,13 +159,13 @@ fn http(limits: AcceptLimits) -> http1::Builder {
     http
 }
 
-/// One connection, until the client leaves or `stop` turns true and its request has ended.
+/// One connection, until the client leaves, or draining begins and its request has ended.
 async fn connection<S: Service>(
     http: http1::Builder,
     stream: TcpStream,
     addr: SocketAddr,
     service: Arc<S>,
-    mut stop: watch::Receiver<bool>,
+    mut ending: Ending,
 ) -> hyper::Result<()> {
     let client = Client::new(addr);
     let answer = service_fn(|request| async {
@@ -175,7 +176,7 @@ async fn connection<S: Service>(
         // The connection first: it is what there is to do nearly always.
         biased;
         ended = conn.as_mut() => return ended,
-        _ = stop.wait_for(|stop| *stop) => {}
+        () = ending.reached(Phase::Draining) => {}
     }
     conn.as_mut().graceful_shutdown();
     conn.await
