@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod backends;
+pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod config;
