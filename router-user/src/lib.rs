@@ -6,6 +6,7 @@ pub mod accept;
 pub mod account;
 pub mod app;
 pub mod backends;
+pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod config;
