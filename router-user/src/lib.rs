@@ -1,1 +1,4 @@
 //! The router.
+
+pub mod account;
+pub mod commands;
