@@ -6,6 +6,7 @@
 
 mod backends;
 mod control;
+mod kernel;
 mod workers;
 
 use std::net::SocketAddr;
@@ -18,7 +19,7 @@ use router_policy::Placement;
 use router_policy::prefix::HashKey;
 
 use crate::accept::limit::Connections;
-use crate::account::Ledger;
+use crate::account::{Account, KernelError, Ledger};
 use crate::backends::Registry;
 use crate::config::Config;
 use crate::proxy::body::Budget;
@@ -38,6 +39,9 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// The kernel was asked for (`--kernel on`) and is not to be had, or there is no memory.
+    #[error("cannot count in the kernel")]
+    Kernel(#[from] KernelError),
     /// A backend's name has no address.
     #[error("cannot resolve backend {url}")]
     Resolve {
@@ -64,7 +68,7 @@ impl StartError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Bind { .. } | Self::Resolve { .. } | Self::Backend { .. } => 69,
+            Self::Bind { .. } | Self::Kernel(_) | Self::Resolve { .. } | Self::Backend { .. } => 69,
             Self::Internal(_) => 70,
         }
     }
@@ -87,11 +91,11 @@ impl Router {
         let (addr, admin_addr) = (local(&listener)?, local(&admin)?);
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
-        let placement = Placement::new(config.policy.clone(), Box::new(router_policy::load::Alone), seed);
-        let ledger = Ledger::new(placement);
+        let account = kernel::open(&config.kernel)?;
+        let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
         let metrics = Arc::new(ProxyMetrics::default());
         let registry = Arc::new(Registry::default());
-        backends::take_in(&config, &ledger, &registry, &metrics)?;
+        backends::take_in(&config, &account, &ledger, &registry, &metrics)?;
 
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
@@ -107,6 +111,7 @@ impl Router {
         let mut router = RunningRouter {
             addr,
             admin_addr,
+            account,
             ledger,
             registry,
             connections,
@@ -118,7 +123,7 @@ impl Router {
         // From here on a failure drops `router`, which ends the threads there are.
         router.control = Some(control::start(&router, admin)?);
         for _ in 0..config.workers.max(1) {
-            let proxy = Proxy::new(Arc::clone(&shared), random_u64()?, None);
+            let proxy = Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account));
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
         }
@@ -132,6 +137,7 @@ impl Router {
 pub struct RunningRouter {
     addr: SocketAddr,
     admin_addr: SocketAddr,
+    account: Account,
     ledger: Arc<Ledger>,
     registry: Arc<Registry>,
     connections: Arc<Connections>,
@@ -165,6 +171,12 @@ impl RunningRouter {
     #[must_use]
     pub const fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+
+    /// The counts as other processes and the kernel see them.
+    #[must_use]
+    pub const fn account(&self) -> &Account {
+        &self.account
     }
 
     /// The engines.

@@ -4,10 +4,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use hyper::header::HeaderValue;
+use router_common::BackendAddr;
 use router_policy::BackendId;
 
 use super::StartError;
-use crate::account::Ledger;
+use crate::account::{Account, Ledger};
 use crate::backends::{Registry, Target};
 use crate::config::{BackendConfig, Config};
 use crate::proxy::metrics::ProxyMetrics;
@@ -16,6 +17,7 @@ use crate::proxy::metrics::ProxyMetrics;
 /// twice is one backend.
 pub(super) fn take_in(
     config: &Config,
+    account: &Account,
     ledger: &Ledger,
     registry: &Registry,
     metrics: &ProxyMetrics,
@@ -27,7 +29,9 @@ pub(super) fn take_in(
                 tracing::warn!(backend = backend.spec.url, %addr, "this address is already a backend");
                 continue;
             }
-            let id = BackendId::new(targets.len()).ok_or_else(|| refuse(backend, "too many backends"))?;
+            let id = account
+                .register(BackendAddr::from_socket_addr(addr), &backend.spec.url)
+                .map_err(|e| refuse(backend, &e.to_string()))?;
             let pool = backend.spec.model.as_deref().unwrap_or("default");
             metrics.set_backend(id, pool, &backend.spec.url);
             ledger.set_backend(id, backend.spec.clone());
