@@ -5,12 +5,21 @@
 //! target directory, except what `ebpf --commit` and `install` are asked to write.
 #![expect(clippy::print_stdout, reason = "a command-line tool talks on stdout")]
 
+mod bench;
 mod bpf_object;
+mod build;
+mod ci;
+mod demo;
+mod deny;
 mod ebpf;
+mod install;
+mod lint;
 mod paths;
 mod run;
 mod setup;
 mod source_hash;
+mod test;
+mod tidy;
 mod toolchain;
 mod versions;
 
@@ -35,23 +44,48 @@ enum Verb {
     Setup,
     /// Build the BPF object from source into the target directory
     Ebpf(ebpf::Args),
+    /// Build the BPF object and the router
+    Build(build::Args),
+    /// Install the binary, the systemd unit and an example configuration
+    Install(install::Args),
+    /// Set up, build, and run the demo
+    Demo(demo::Args),
+    /// Set up, build, and run every test tier that this machine can run
+    Test(test::Args),
+    /// Check rules of this repository: who uses what, file length, leftovers
+    Tidy,
+    /// Check formatting, clippy and documentation
+    Lint,
+    /// Check licences, sources and duplicates of dependencies
+    Deny,
+    /// Measure; without a name, list what can be measured
+    Bench(bench::Args),
+    /// Run every gate, as the CI does
+    Ci,
 }
 
 fn main() -> ExitCode {
     // Not `Result` from main: with RUST_BACKTRACE set it would print a backtrace below every failed command.
-    match dispatch(Cli::parse().verb) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    dispatch(Cli::parse().verb).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
-fn dispatch(verb: Verb) -> Result<()> {
-    let workspace = Workspace::find()?;
+fn dispatch(verb: Verb) -> Result<ExitCode> {
+    let ws = Workspace::find()?;
     match verb {
-        Verb::Setup => setup::run(&workspace),
-        Verb::Ebpf(args) => ebpf::run(&workspace, &args),
+        Verb::Setup => setup::run(&ws)?,
+        Verb::Ebpf(args) => ebpf::run(&ws, &args)?,
+        Verb::Build(args) => build::run(&ws, &args)?,
+        Verb::Install(args) => install::run(&ws, &args)?,
+        Verb::Demo(args) => return demo::run(&ws, &args),
+        Verb::Test(args) => test::run(&ws, &args)?,
+        Verb::Tidy => tidy::run(&ws)?,
+        Verb::Lint => lint::run(&ws)?,
+        Verb::Deny => deny::run(&ws)?,
+        Verb::Bench(args) => bench::run(&ws, &args)?,
+        Verb::Ci => ci::run(&ws)?,
     }
+    Ok(ExitCode::SUCCESS)
 }
