@@ -18,6 +18,7 @@ use rand::rngs::SysRng;
 use router_policy::Placement;
 use router_policy::prefix::HashKey;
 
+use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger};
 use crate::backends::Registry;
@@ -26,7 +27,6 @@ use crate::proxy::body::Budget;
 use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::{Proxy, Shared};
 use crate::shutdown::{Phase, Switch};
-use crate::accept;
 
 /// Why a router does not start.
 #[derive(Debug, thiserror::Error)]

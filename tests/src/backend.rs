@@ -162,7 +162,8 @@ impl Backend {
         let addr = listener.local_addr().unwrap();
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
-        let thread = std::thread::spawn(move || accept(&listener, &shared, &(Arc::new(script) as Arc<Script>)));
+        let thread =
+            std::thread::spawn(move || accept(&listener, &shared, &(Arc::new(script) as Arc<Script>)));
         Self { addr, state, thread: Some(thread) }
     }
 
@@ -267,7 +268,8 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
     let mut number = None;
     loop {
         let Some(mut request) = read_request(&mut stream) else { return };
-        let mut exchange = Exchange { stream: stream.try_clone().unwrap(), closed: Arc::clone(&state.closed) };
+        let mut exchange =
+            Exchange { stream: stream.try_clone().unwrap(), closed: Arc::clone(&state.closed) };
         let then = match probe(&request) {
             Some((status, body)) => exchange.answer(status, body),
             None => {
@@ -296,7 +298,9 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
 
 fn probe(request: &Received) -> Option<(&'static str, &'static str)> {
     match request.line() {
-        "GET /v1/models HTTP/1.1" => Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#)),
+        "GET /v1/models HTTP/1.1" => {
+            Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#))
+        }
         "GET /metrics HTTP/1.1" | "GET /health HTTP/1.1" => Some(("404 Not Found", "")),
         _ => None,
     }

@@ -9,8 +9,7 @@ use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limit
 
 use crate::wait;
 
-/// A configuration for tests: free ports, counts in memory, a fixed seed, two workers, two backends never backed off for
-/// long.
+/// A configuration for tests: free ports, counts in memory, a fixed seed, two workers.
 #[must_use]
 pub fn config(backends: &[SocketAddr]) -> Config {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -21,18 +20,19 @@ pub fn config(backends: &[SocketAddr]) -> Config {
         policy: PolicyConfig { policy: PolicyName::LeastInFlight, ..PolicyConfig::default() },
         workers: 2,
         kernel: KernelConfig { mode: KernelMode::Off, ..KernelConfig::default() },
-        proxy_paths: Vec::new(),
         debug_headers: true,
         limits: Limits { connect_timeout: Duration::from_secs(2), ..Limits::default() },
         shutdown_deadline: wait::DEADLINE,
         seed: Some(1),
+        ..Config::default()
     }
 }
 
 /// One engine that serves model `m`.
 #[must_use]
 pub fn backend(addr: SocketAddr) -> BackendConfig {
-    let spec = BackendSpec { url: format!("http://{addr}"), model: Some("m".into()), ..BackendSpec::default() };
+    let spec =
+        BackendSpec { url: format!("http://{addr}"), model: Some("m".into()), ..BackendSpec::default() };
     BackendConfig {
         spec,
         host: addr.ip().to_string(),

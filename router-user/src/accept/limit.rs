@@ -34,7 +34,8 @@ pub struct Counters {
 impl Counters {
     /// Registers all counters.
     pub fn register(&self, registry: &mut Registry) {
-        let mut add = |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
+        let mut add =
+            |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
         add("accept_errors", "Accepting a client connection failed", &self.accept_errors);
         add("client_connections_at_cap", "A worker waited for the connection cap", &self.at_cap);
         add("client_heads_too_large", "Heads over twice the limit", &self.heads_too_large);

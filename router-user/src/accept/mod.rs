@@ -56,10 +56,16 @@ impl Client {
 /// What answers requests. Dropping the future means that the client left.
 pub trait Service: Send + Sync + 'static {
     /// The response's body.
-    type Body: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+    type Body: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
 
     /// Answers one request.
-    fn answer(&self, request: Request<Incoming>, client: &Client) -> impl Future<Output = Response<Self::Body>> + Send;
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        client: &Client,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// Bounds of the downstream side; see `config::Limits`.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use router_policy::{
-    BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement, Reason,
-    Report, RequestShape, Ticket,
+    BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
+    Reason, Report, RequestShape, Ticket,
 };
 
 use super::guard::InFlightGuard;
@@ -266,7 +266,9 @@ impl Inner {
                     let id = BackendId::new(index).expect("invariant: rows are indexed by BackendId");
                     self.placement.set_ready(id, is_ready);
                 }
-                Some(until) => self.next_return = Some(self.next_return.map_or(until, |next| next.min(until))),
+                Some(until) => {
+                    self.next_return = Some(self.next_return.map_or(until, |next| next.min(until)))
+                }
                 None => {}
             }
         }
@@ -276,5 +278,115 @@ impl Inner {
 impl Row {
     const fn is_ready(&self) -> bool {
         self.is_answering && self.backed_off_until.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use router_policy::load::Alone;
+    use router_policy::{
+        BackendId, BackendSpec, Models, Nanos, Outcome, PickError, Placement, PolicyConfig, RequestShape,
+    };
+
+    use super::Ledger;
+    use crate::clock;
+
+    fn id(row: usize) -> BackendId {
+        BackendId::new(row).unwrap()
+    }
+
+    /// A ledger of so many backends, all answering.
+    fn ledger(backends: usize) -> Arc<Ledger> {
+        let ledger = Ledger::new(Placement::new(PolicyConfig::default(), Box::new(Alone), 1));
+        for row in 0..backends {
+            ledger.set_backend(id(row), BackendSpec::default());
+            ledger.ready(id(row), true);
+        }
+        ledger
+    }
+
+    fn in_flight(ledger: &Ledger) -> u32 {
+        ledger.backends().into_iter().map(|id| ledger.snapshot(id).unwrap().own.requests).sum()
+    }
+
+    fn pick(ledger: &Arc<Ledger>) -> Result<BackendId, PickError> {
+        ledger.pick(&RequestShape::unshaped(), &[]).map(|(placed, _guard)| placed.backend)
+    }
+
+    #[test]
+    fn each_outcome_gives_the_count_back_once() {
+        let ledger = ledger(1);
+        for outcome in [Outcome::Completed, Outcome::ClientGone, Outcome::UpstreamFailed, Outcome::NeverSent]
+        {
+            let (_, mut guard) = ledger.pick(&RequestShape::unshaped(), &[]).unwrap();
+            assert_eq!(in_flight(&ledger), 1);
+            guard.first_byte(clock::now());
+            guard.finish(clock::now(), outcome);
+            assert_eq!(in_flight(&ledger), 0, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_dropped_guard_gives_the_count_back() {
+        let ledger = ledger(1);
+        let picked = ledger.pick(&RequestShape::unshaped(), &[]).unwrap();
+        assert_eq!(in_flight(&ledger), 1);
+        drop(picked);
+        assert_eq!(in_flight(&ledger), 0);
+    }
+
+    #[test]
+    fn a_panic_gives_the_count_back() {
+        let ledger = ledger(1);
+        let in_request = AssertUnwindSafe(|| {
+            let _picked = ledger.pick(&RequestShape::unshaped(), &[]).unwrap();
+            panic!("within a request");
+        });
+        assert!(catch_unwind(in_request).is_err());
+        assert_eq!(in_flight(&ledger), 0);
+    }
+
+    #[test]
+    fn a_backend_that_answers_is_ready_unless_backed_off() {
+        let ledger = ledger(1);
+        let far = Nanos(u64::MAX);
+        ledger.back_off(id(0), far);
+        assert_eq!(pick(&ledger), Err(PickError::NoneReady));
+        ledger.ready(id(0), true);
+        assert_eq!(pick(&ledger), Err(PickError::NoneReady), "answering does not end a back-off");
+        ledger.reached(id(0));
+        assert_eq!(pick(&ledger), Ok(id(0)), "a connection does");
+        ledger.ready(id(0), false);
+        ledger.reached(id(0));
+        assert_eq!(pick(&ledger), Err(PickError::NoneReady), "a connection is no answer");
+    }
+
+    #[test]
+    fn back_offs_end_by_themselves_each_at_its_time() {
+        let ledger = ledger(2);
+        ledger.back_off(id(0), clock::now() + Duration::from_millis(5));
+        ledger.back_off(id(1), Nanos(u64::MAX));
+        std::thread::sleep(Duration::from_millis(6));
+        assert_eq!(pick(&ledger), Ok(id(0)));
+        assert!(!ledger.snapshot(id(1)).unwrap().ready);
+        assert!(ledger.any_ready());
+    }
+
+    #[test]
+    fn names_are_what_is_configured_else_what_is_listed() {
+        let ledger = ledger(2);
+        let spec =
+            BackendSpec { model: Some("m".into()), aliases: vec!["fast".into()], ..BackendSpec::default() };
+        ledger.set_backend(id(0), spec);
+        for row in [0, 1] {
+            ledger.models(id(row), Models::Listed(vec![format!("listed-{row}")], clock::now()));
+        }
+        assert_eq!(ledger.model_names().into_iter().collect::<Vec<_>>(), ["fast", "listed-1", "m"]);
+        ledger.remove_backend(id(1));
+        assert_eq!(ledger.model_names().len(), 2);
     }
 }

@@ -18,8 +18,10 @@ pub(super) fn start(router: &RunningRouter, admin: TcpListener) -> Result<Contro
     let ending = router.control_plane.listen();
     let account = router.account.clone();
     let body = move || runtime.block_on(run(admin, account, ending));
-    let thread =
-        std::thread::Builder::new().name("unlatch-control".to_owned()).spawn(body).map_err(StartError::Internal)?;
+    let thread = std::thread::Builder::new()
+        .name("unlatch-control".to_owned())
+        .spawn(body)
+        .map_err(StartError::Internal)?;
     Ok(Control(thread))
 }
 

@@ -75,13 +75,8 @@ fn run(
     };
     let proxy = Arc::new(proxy);
     runtime.block_on(async {
-        let serving = accept::serve(
-            listener,
-            Arc::clone(&proxy),
-            limits,
-            Arc::clone(&connections),
-            ending.clone(),
-        );
+        let serving =
+            accept::serve(listener, Arc::clone(&proxy), limits, Arc::clone(&connections), ending.clone());
         tokio::select! {
             // Serving first: the reaper can wait.
             biased;

@@ -156,12 +156,18 @@ impl Conn {
     }
 
     /// Sends a request and waits for the answer's head.
-    pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Failure> {
         self.heard.store(false, Ordering::Relaxed);
         let reused = std::mem::replace(&mut self.reused, true);
         self.sender.try_send_request(request).await.map_err(|mut e| {
-            let facts =
-                Facts { reused, unsent: e.take_message().is_some(), heard: self.heard.load(Ordering::Relaxed) };
+            let facts = Facts {
+                reused,
+                unsent: e.take_message().is_some(),
+                heard: self.heard.load(Ordering::Relaxed),
+            };
             Failure { facts, error: e.into_error() }
         })
     }
@@ -178,7 +184,10 @@ impl Drop for Driver {
 }
 
 /// Runs a connection until it ends or its [`Conn`] is dropped.
-fn spawn_driver(backend: BackendId, connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> Driver {
+fn spawn_driver(
+    backend: BackendId,
+    connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+) -> Driver {
     let task = tokio::spawn(async move {
         // The request on it hears of the error too, and tells the client.
         if let Err(error) = connection.await {

@@ -62,8 +62,16 @@ mod tests {
     #[test]
     fn hop_by_hop_headers_end_here() {
         let hop = [
-            "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
-            "trailer", "transfer-encoding", "upgrade", "http2-settings",
+            "connection",
+            "keep-alive",
+            "proxy-authenticate",
+            "proxy-authorization",
+            "proxy-connection",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+            "http2-settings",
         ];
         for name in hop {
             assert_eq!(left(&[(name, "x"), ("x-keep-me", "1")]), ["x-keep-me"], "{name}");
@@ -82,7 +90,8 @@ mod tests {
             ("host", "h"),
             ("authorization", "Bearer k"),
         ];
-        let lines: Vec<_> = lines.iter().map(|&(n, v)| (n, v.strip_suffix(",\u{7f}bad name").unwrap_or(v))).collect();
+        let lines: Vec<_> =
+            lines.iter().map(|&(n, v)| (n, v.strip_suffix(",\u{7f}bad name").unwrap_or(v))).collect();
         assert_eq!(left(&lines), ["authorization", "content-length", "host", "x-keep-me"]);
     }
 }

@@ -119,7 +119,9 @@ impl Upstream {
                     connected = true;
                     conn = self.connector.connect(peer).await?;
                 }
-                Verdict::AnotherBackend => return Err(ConnectError::closed_at_once(peer.addr, failure.error).into()),
+                Verdict::AnotherBackend => {
+                    return Err(ConnectError::closed_at_once(peer.addr, failure.error).into());
+                }
                 Verdict::GiveUp => return Err(SendError::NoAnswer(failure.error)),
             }
         }

@@ -82,7 +82,11 @@ pub struct BodyLimits {
 /// # Errors
 /// [`ProxyError::BodyTooLarge`], [`ProxyError::BodyBudget`], [`ProxyError::BodyStalled`], or
 /// [`ProxyError::ClientGone`] if the client broke off.
-pub async fn read(body: &mut Incoming, limits: BodyLimits, budget: &Arc<Budget>) -> Result<HeldBody, ProxyError> {
+pub async fn read(
+    body: &mut Incoming,
+    limits: BodyLimits,
+    budget: &Arc<Budget>,
+) -> Result<HeldBody, ProxyError> {
     let announced = body.size_hint().exact();
     let mut held = Held { budget: Arc::clone(budget), bytes: 0 };
     let too_large = ProxyError::BodyTooLarge { limit_bytes: limits.bytes_max };

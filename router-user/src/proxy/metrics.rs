@@ -59,7 +59,9 @@ struct LongSeconds;
 
 impl MetricConstructor<Histogram> for LongSeconds {
     fn new_metric(&self) -> Histogram {
-        Histogram::new([0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
+        Histogram::new([
+            0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+        ])
     }
 }
 
@@ -124,7 +126,8 @@ impl ProxyMetrics {
         let labels = |name, value: &str| {
             vec![("pool", pool.to_owned()), ("backend", backend.to_owned()), (name, value.to_owned())]
         };
-        let decisions = Reason::ALL.map(|r| self.decisions.get_or_create_owned(&labels("reason", r.as_str())));
+        let decisions =
+            Reason::ALL.map(|r| self.decisions.get_or_create_owned(&labels("reason", r.as_str())));
         let seconds = OUTCOMES.map(|o| self.requests.get_or_create_owned(&labels("outcome", o.as_str())));
         let handles = Arc::new(BackendMetrics { decisions, seconds });
         self.backends.rcu(|rows| {

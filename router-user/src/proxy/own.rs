@@ -12,7 +12,11 @@ use crate::error::ProxyError;
 ///
 /// # Errors
 /// [`ProxyError::MethodNotAllowed`] for methods other than GET and HEAD.
-pub(super) fn answer(method: &Method, path: &str, ledger: &Ledger) -> Result<Response<Full<Bytes>>, ProxyError> {
+pub(super) fn answer(
+    method: &Method,
+    path: &str,
+    ledger: &Ledger,
+) -> Result<Response<Full<Bytes>>, ProxyError> {
     if ![Method::GET, Method::HEAD].contains(method) {
         return Err(ProxyError::MethodNotAllowed);
     }
@@ -33,7 +37,8 @@ pub(super) fn answer(method: &Method, path: &str, ledger: &Ledger) -> Result<Res
 
 /// OpenAI's list of models: the union over the backends.
 fn models(ledger: &Ledger) -> serde_json::Value {
-    let model = |id: String| serde_json::json!({"id": id, "object": "model", "created": 0, "owned_by": "unlatch"});
+    let model =
+        |id: String| serde_json::json!({"id": id, "object": "model", "created": 0, "owned_by": "unlatch"});
     let data: Vec<_> = ledger.model_names().into_iter().map(model).collect();
     serde_json::json!({"object": "list", "data": data})
 }

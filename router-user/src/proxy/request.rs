@@ -47,7 +47,8 @@ impl RequestIds {
             let mut rng = self.0.lock();
             (rng.next_u64(), rng.next_u64())
         };
-        HeaderValue::try_from(format!("{high:016x}{low:016x}")).expect("invariant: hex digits are visible ASCII")
+        HeaderValue::try_from(format!("{high:016x}{low:016x}"))
+            .expect("invariant: hex digits are visible ASCII")
     }
 }
 
