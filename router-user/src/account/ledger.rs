@@ -1,9 +1,8 @@
 //! The one owner of the policy in a process: all workers pick and count here, under one lock.
 //!
-//! Pick and count are one step, so two requests never see the same count. Also owns readiness: a backend is ready
-//! when it answers (told by its watch) and is not backed off (told by the proxy); a back-off ends by itself at the
-//! first pick after it. Does no IO and starts no task. Invariant: the lock is held for one call of the policy, never
-//! across an await.
+//! Pick and count are one step, so two requests never see the same count. Readiness is told: the proxy says that a
+//! connection failed, and from then on the engine's watch alone says when it is back. Does no IO and starts no task.
+//! Invariant: the lock is held for one call of the policy, never across an await.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use router_policy::{
 };
 
 use super::guard::InFlightGuard;
+use crate::backends::ReportSink;
 use crate::clock;
 
 /// One placement: where and why. Its count is in the guard beside it.
@@ -41,17 +41,15 @@ pub struct Ledger {
 
 struct Inner {
     placement: Placement,
-    rows: Vec<Option<Row>>,
-    /// The earliest end of a back-off; `None` = nobody is backed off.
-    next_return: Option<Nanos>,
+    names: Vec<Option<Names>>,
 }
 
-/// What readiness and names are made of.
-struct Row {
-    spec: BackendSpec,
+/// Names of the models at one row.
+#[derive(Default)]
+struct Names {
+    configured: Option<String>,
+    aliases: Vec<String>,
     listed: Vec<String>,
-    is_answering: bool,
-    backed_off_until: Option<Nanos>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -64,30 +62,26 @@ impl Ledger {
     /// Owns a policy that has no backends yet.
     #[must_use]
     pub fn new(placement: Placement) -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::new(Inner { placement, rows: Vec::new(), next_return: None }) })
+        Arc::new(Self { inner: Mutex::new(Inner { placement, names: Vec::new() }) })
     }
 
     /// Adds a backend, or changes its configuration. A new one is not ready until it is said to answer.
     pub fn set_backend(&self, id: BackendId, spec: BackendSpec) {
         let mut inner = self.inner.lock();
-        inner.placement.set_backend(id, spec.clone());
-        if inner.rows.len() <= id.index() {
-            inner.rows.resize_with(id.index() + 1, || None);
+        if inner.names.len() <= id.index() {
+            inner.names.resize_with(id.index() + 1, || None);
         }
-        match &mut inner.rows[id.index()] {
-            Some(row) => row.spec = spec,
-            empty => {
-                *empty = Some(Row { spec, listed: Vec::new(), is_answering: false, backed_off_until: None });
-            }
-        }
+        let names = inner.names[id.index()].get_or_insert_default();
+        (names.configured, names.aliases) = (spec.model.clone(), spec.aliases.clone());
+        inner.placement.set_backend(id, spec);
     }
 
     /// Removes a backend. Requests there end without effect on a later backend at the same row.
     pub fn remove_backend(&self, id: BackendId) {
         let mut inner = self.inner.lock();
         inner.placement.remove_backend(id);
-        if let Some(row) = inner.rows.get_mut(id.index()) {
-            *row = None;
+        if let Some(names) = inner.names.get_mut(id.index()) {
+            *names = None;
         }
     }
 
@@ -104,7 +98,6 @@ impl Ledger {
         let decision = {
             let mut inner = self.inner.lock();
             let now = clock::now();
-            inner.end_back_offs(now);
             inner.placement.pick(now, shape, tried)?
         };
         Ok(self.placed(decision))
@@ -142,45 +135,18 @@ impl Ledger {
         self.inner.lock().placement.on_finished(now, ticket, outcome);
     }
 
-    /// Connections there fail: no requests until `until`. It then takes part again by itself.
-    pub fn back_off(&self, id: BackendId, until: Nanos) {
-        let mut inner = self.inner.lock();
-        if let Some(row) = inner.row(id) {
-            row.backed_off_until = Some(until);
-            inner.next_return = Some(inner.next_return.map_or(until, |next| next.min(until)));
-            inner.settle(id);
-        }
-    }
-
-    /// A connection there came about: no back-off any more.
-    pub fn reached(&self, id: BackendId) {
-        let mut inner = self.inner.lock();
-        if let Some(row) = inner.row(id)
-            && row.backed_off_until.take().is_some()
-        {
-            inner.settle(id);
-        }
-    }
-
-    /// Whether the backend answers.
-    pub fn ready(&self, id: BackendId, is_answering: bool) {
-        let mut inner = self.inner.lock();
-        if let Some(row) = inner.row(id) {
-            row.is_answering = is_answering;
-            inner.settle(id);
-        }
+    /// Whether requests may go there.
+    pub fn ready(&self, id: BackendId, is_ready: bool) {
+        self.inner.lock().placement.set_ready(id, is_ready);
     }
 
     /// What models it serves.
     pub fn models(&self, id: BackendId, models: Models) {
         let mut inner = self.inner.lock();
-        if let Some(row) = inner.row(id) {
-            row.listed = match &models {
-                Models::Listed(names, _) => names.clone(),
-                Models::Unknown => Vec::new(),
-            };
-            inner.placement.set_models(id, models);
+        if let (Some(Some(names)), Models::Listed(listed, _)) = (inner.names.get_mut(id.index()), &models) {
+            names.listed.clone_from(listed);
         }
+        inner.placement.set_models(id, models);
     }
 
     /// A scrape is being sent there.
@@ -209,75 +175,54 @@ impl Ledger {
     /// What is held of a backend.
     #[must_use]
     pub fn snapshot(&self, id: BackendId) -> Option<BackendSnapshot> {
-        let mut inner = self.inner.lock();
-        let now = clock::now();
-        inner.end_back_offs(now);
-        inner.placement.snapshot(now, id)
+        let inner = self.inner.lock();
+        inner.placement.snapshot(clock::now(), id)
     }
 
     /// Whether any backend is ready.
     #[must_use]
     pub fn any_ready(&self) -> bool {
-        let mut inner = self.inner.lock();
-        inner.end_back_offs(clock::now());
-        inner.rows.iter().flatten().any(Row::is_ready)
+        let inner = self.inner.lock();
+        let now = clock::now();
+        let is_ready = |&id: &BackendId| inner.placement.snapshot(now, id).is_some_and(|s| s.ready);
+        inner.placement.backends().iter().any(is_ready)
     }
 
     /// Names under which clients may ask: configured models and aliases, else what the engines list. Sorted.
     #[must_use]
     pub fn model_names(&self) -> BTreeSet<String> {
         let inner = self.inner.lock();
-        let mut names = BTreeSet::new();
-        for row in inner.rows.iter().flatten() {
-            match &row.spec.model {
-                Some(model) => names.extend([model.clone()]),
-                None => names.extend(row.listed.iter().cloned()),
+        let mut all = BTreeSet::new();
+        for names in inner.names.iter().flatten() {
+            match &names.configured {
+                Some(model) => all.extend([model.clone()]),
+                None => all.extend(names.listed.iter().cloned()),
             }
-            names.extend(row.spec.aliases.iter().cloned());
+            all.extend(names.aliases.iter().cloned());
         }
-        names
+        all
     }
 }
 
-impl Inner {
-    fn row(&mut self, id: BackendId) -> Option<&mut Row> {
-        self.rows.get_mut(id.index())?.as_mut()
+impl ReportSink for Ledger {
+    fn report_begins(&self, id: BackendId) {
+        self.report_begins(id);
     }
 
-    /// Tells the policy what the row's state amounts to.
-    fn settle(&mut self, id: BackendId) {
-        if let Some(is_ready) = self.row(id).map(|row| row.is_ready()) {
-            self.placement.set_ready(id, is_ready);
-        }
+    fn report(&self, id: BackendId, report: Report) {
+        self.report(id, report);
     }
 
-    /// Ends the back-offs that are over. One comparison when there is none.
-    fn end_back_offs(&mut self, now: Nanos) {
-        if self.next_return.is_none_or(|next| now < next) {
-            return;
-        }
-        self.next_return = None;
-        for index in 0..self.rows.len() {
-            let Some(row) = &mut self.rows[index] else { continue };
-            match row.backed_off_until {
-                Some(until) if now >= until => {
-                    row.backed_off_until = None;
-                    let is_ready = row.is_ready();
-                    let id = BackendId::new(index).expect("invariant: rows are indexed by BackendId");
-                    self.placement.set_ready(id, is_ready);
-                }
-                Some(until) => {
-                    self.next_return = Some(self.next_return.map_or(until, |next| next.min(until)))
-                }
-                None => {}
-            }
-        }
+    fn models(&self, id: BackendId, models: Models) {
+        self.models(id, models);
     }
-}
 
-impl Row {
-    const fn is_ready(&self) -> bool {
-        self.is_answering && self.backed_off_until.is_none()
+    fn ready(&self, id: BackendId, ready: bool) {
+        self.ready(id, ready);
+    }
+
+    fn cache_lost(&self, id: BackendId) {
+        self.cache_lost(id);
     }
 }
 
@@ -285,11 +230,10 @@ impl Row {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
-    use std::time::Duration;
 
     use router_policy::load::Alone;
     use router_policy::{
-        BackendId, BackendSpec, Models, Nanos, Outcome, PickError, Placement, PolicyConfig, RequestShape,
+        BackendId, BackendSpec, Models, Outcome, PickError, Placement, PolicyConfig, RequestShape,
     };
 
     use super::Ledger;
@@ -351,29 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_answers_is_ready_unless_backed_off() {
+    fn what_is_not_ready_is_not_picked() {
         let ledger = ledger(1);
-        let far = Nanos(u64::MAX);
-        ledger.back_off(id(0), far);
-        assert_eq!(pick(&ledger), Err(PickError::NoneReady));
-        ledger.ready(id(0), true);
-        assert_eq!(pick(&ledger), Err(PickError::NoneReady), "answering does not end a back-off");
-        ledger.reached(id(0));
-        assert_eq!(pick(&ledger), Ok(id(0)), "a connection does");
-        ledger.ready(id(0), false);
-        ledger.reached(id(0));
-        assert_eq!(pick(&ledger), Err(PickError::NoneReady), "a connection is no answer");
-    }
-
-    #[test]
-    fn back_offs_end_by_themselves_each_at_its_time() {
-        let ledger = ledger(2);
-        ledger.back_off(id(0), clock::now() + Duration::from_millis(5));
-        ledger.back_off(id(1), Nanos(u64::MAX));
-        std::thread::sleep(Duration::from_millis(6));
-        assert_eq!(pick(&ledger), Ok(id(0)));
-        assert!(!ledger.snapshot(id(1)).unwrap().ready);
         assert!(ledger.any_ready());
+        ledger.ready(id(0), false);
+        assert_eq!(pick(&ledger), Err(PickError::NoneReady));
+        assert!(!ledger.any_ready());
+        ledger.ready(id(0), true);
+        assert_eq!(pick(&ledger), Ok(id(0)));
     }
 
     #[test]

@@ -1,77 +1,49 @@
 //! From configured backends to rows: names become addresses, addresses rows, rows targets.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use hyper::header::HeaderValue;
 use router_common::BackendAddr;
-use router_policy::BackendId;
+use tokio::runtime::Runtime;
 
 use super::StartError;
 use crate::account::{Account, Ledger};
-use crate::backends::{Registry, Target};
-use crate::config::{BackendConfig, Config};
-use crate::proxy::metrics::ProxyMetrics;
+use crate::backends::{Registry, Target, resolve};
+use crate::config::BackendConfig;
 
 /// Takes in every configured backend. A name with several addresses becomes several backends; one address given
-/// twice is one backend.
+/// twice is one backend, with the first one's configuration.
 pub(super) fn take_in(
-    config: &Config,
+    configured: &[BackendConfig],
+    runtime: &Runtime,
     account: &Account,
     ledger: &Ledger,
     registry: &Registry,
-    metrics: &ProxyMetrics,
 ) -> Result<(), StartError> {
     let mut targets: Vec<Arc<Target>> = Vec::new();
-    for backend in &config.backends {
-        for addr in resolve(backend)? {
+    for backend in configured {
+        let refuse = |why: String| StartError::Backend { url: backend.spec.url.clone(), why };
+        for (spec, addr) in resolve::expand(backend, &addresses(backend, runtime)?) {
             if targets.iter().any(|t| t.addr == addr) {
-                tracing::warn!(backend = backend.spec.url, %addr, "this address is already a backend");
+                tracing::warn!(backend = spec.url, %addr, "this address is already a backend");
                 continue;
             }
             let id = account
-                .register(BackendAddr::from_socket_addr(addr), &backend.spec.url)
-                .map_err(|e| refuse(backend, &e.to_string()))?;
-            let pool = backend.spec.model.as_deref().unwrap_or("default");
-            metrics.set_backend(id, pool, &backend.spec.url);
-            ledger.set_backend(id, backend.spec.clone());
-            ledger.ready(id, backend.spec.model.is_some());
-            targets.push(Arc::new(target(id, addr, backend)?));
+                .register(BackendAddr::from_socket_addr(addr), &spec.url)
+                .map_err(|e| refuse(e.to_string()))?;
+            let target = resolve::target(id, backend, &spec, addr).map_err(|e| refuse(e.to_string()))?;
+            ledger.set_backend(id, spec);
+            targets.push(Arc::new(target));
         }
     }
     registry.set(targets);
     Ok(())
 }
 
-fn resolve(backend: &BackendConfig) -> Result<Vec<SocketAddr>, StartError> {
+/// Asks in a thread of its own: the caller's may belong to a runtime, where waiting for another one is forbidden.
+fn addresses(backend: &BackendConfig, runtime: &Runtime) -> Result<Vec<SocketAddr>, StartError> {
+    let ask = || runtime.block_on(resolve::resolve(backend));
+    let asked = std::thread::scope(|scope| scope.spawn(ask).join());
     let failed = |source| StartError::Resolve { url: backend.spec.url.clone(), source };
-    let host = backend.host.trim_start_matches('[').trim_end_matches(']');
-    Ok((host, backend.port).to_socket_addrs().map_err(failed)?.collect())
-}
-
-fn target(id: BackendId, addr: SocketAddr, backend: &BackendConfig) -> Result<Target, StartError> {
-    let header = |text: String| HeaderValue::try_from(text);
-    let host = if backend.host.contains(':') && !backend.host.starts_with('[') {
-        format!("[{}]", backend.host)
-    } else {
-        backend.host.clone()
-    };
-    let authority = if backend.port == 80 { host } else { format!("{host}:{}", backend.port) };
-    let authority = header(authority).map_err(|_| refuse(backend, "its host is no header value"))?;
-    let authorization = match &backend.api_key {
-        Some(key) => {
-            let mut value = header(format!("Bearer {}", key.reveal()))
-                .map_err(|_| refuse(backend, "its key is no header value"))?;
-            value.set_sensitive(true);
-            Some(value)
-        }
-        None => None,
-    };
-    let url = backend.spec.url.clone();
-    let has_model = backend.spec.model.is_some();
-    Ok(Target::new(id, url, addr, authority, backend.base_path.clone(), authorization, has_model))
-}
-
-fn refuse(backend: &BackendConfig, why: &str) -> StartError {
-    StartError::Backend { url: backend.spec.url.clone(), why: why.to_owned() }
+    asked.unwrap_or_else(|_panic| Err(std::io::Error::other("the resolver panicked"))).map_err(failed)
 }

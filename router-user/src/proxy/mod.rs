@@ -204,12 +204,13 @@ impl Proxy {
         Ok(picked)
     }
 
-    /// Nobody there: no requests for a while, and if nobody listens, what it cached is gone.
+    /// Nobody there: no requests until the engine's watch, which asks when the back-off ends, finds it back; and if
+    /// nobody listens, what it cached is gone.
     fn back_off(&self, target: &Target, error: &ConnectError) {
         let limits = &self.shared.limits;
         let now = clock::now();
         let until = target.connect_failed(now, limits.backoff_min, limits.backoff_max);
-        self.shared.ledger.back_off(target.id, until);
+        self.shared.ledger.ready(target.id, false);
         if error.is_refused() {
             self.shared.ledger.cache_lost(target.id);
         }
@@ -235,7 +236,6 @@ impl Proxy {
         }
         if connected {
             target.connect_succeeded();
-            self.shared.ledger.reached(target.id);
         }
         let (mut parts, body) = response.into_parts();
         // What an engine refuses says nothing about how fast it answers.
