@@ -9,4 +9,5 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod error;
+pub mod observe;
 pub mod parse;
