@@ -20,11 +20,12 @@ use router_policy::prefix::HashKey;
 
 use crate::accept;
 use crate::accept::limit::Connections;
-use crate::account::{Account, KernelError, Ledger};
+use crate::account::{Account, KernelError, Ledger, Role};
 use crate::backends::Registry;
 use crate::config::Config;
+use crate::observe::RequestMetrics;
+use crate::observe::status::pool;
 use crate::proxy::body::Budget;
-use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::{Proxy, Shared};
 use crate::shutdown::{Phase, Switch};
 
@@ -93,9 +94,19 @@ impl Router {
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let account = kernel::open(&config.kernel)?;
         let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
-        let metrics = Arc::new(ProxyMetrics::default());
         let registry = Arc::new(Registry::default());
-        backends::take_in(&config, &account, &ledger, &registry, &metrics)?;
+        let runtime = control::runtime()?;
+        backends::take_in(&config.backends, &runtime, &account, &ledger, &registry)?;
+
+        let mut series = prometheus_client::registry::Registry::default();
+        let targets = registry.all();
+        let models: Vec<_> =
+            targets.iter().map(|t| ledger.snapshot(t.id).and_then(|s| s.spec.model)).collect();
+        let pools = models.iter().map(|model| pool(model.as_deref()));
+        let labels = targets.iter().zip(pools).map(|(t, pool)| (t.id, pool, t.url.as_str()));
+        let metrics = Arc::new(RequestMetrics::new(&mut series, labels));
+        let connections = Arc::new(Connections::new(config.limits.client_conns_max));
+        connections.counters().register(series.sub_registry_with_prefix("unlatch"));
 
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
@@ -103,11 +114,10 @@ impl Router {
             hash_key: HashKey::new(random_bytes()?),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             limits: config.limits.clone(),
-            metrics: Arc::clone(&metrics),
+            metrics,
             proxy_paths: config.proxy_paths.clone(),
             debug_headers: config.debug_headers,
         });
-        let connections = Arc::new(Connections::new(config.limits.client_conns_max));
         let mut router = RunningRouter {
             addr,
             admin_addr,
@@ -121,9 +131,10 @@ impl Router {
             control: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        router.control = Some(control::start(&router, admin)?);
+        router.control = Some(control::start(&router, &config, runtime, admin, series)?);
         for _ in 0..config.workers.max(1) {
-            let proxy = Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account));
+            let proxy =
+                Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
         }

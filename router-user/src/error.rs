@@ -76,32 +76,10 @@ pub enum ProxyError {
     /// The engine gave no answer (502).
     #[error("the backend gave no answer: {0}")]
     UpstreamFailed(String),
-    /// The router is shutting down (503).
-    #[error("the router is shutting down")]
-    ShuttingDown,
 }
 
-/// All codes of [`ProxyError::code`]: a closed set, it labels metrics.
-pub const CODES: [&str; 15] = [
-    "invalid_json",
-    "body_too_large",
-    "body_budget",
-    "body_timeout",
-    "client_gone",
-    "head_too_large",
-    "unknown_path",
-    "method_not_allowed",
-    "upgrade_not_supported",
-    "model_not_found",
-    "no_backend",
-    "backends_full",
-    "backends_unreachable",
-    "backend_failed",
-    "shutting_down",
-];
-
 impl ProxyError {
-    /// What the error is, as one word: the `code` of the body and the label of the metric.
+    /// What the error is, as one word: the `code` of the body.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -119,7 +97,6 @@ impl ProxyError {
             Self::NoBackend { .. } => "no_backend",
             Self::ConnectFailed(_) => "backends_unreachable",
             Self::UpstreamFailed(_) => "backend_failed",
-            Self::ShuttingDown => "shutting_down",
         }
     }
 
@@ -137,7 +114,7 @@ impl ProxyError {
             Self::HeadTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             Self::UpstreamFailed(_) => StatusCode::BAD_GATEWAY,
-            Self::BodyBudget | Self::NoBackend { .. } | Self::ConnectFailed(_) | Self::ShuttingDown => {
+            Self::BodyBudget | Self::NoBackend { .. } | Self::ConnectFailed(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
@@ -147,7 +124,7 @@ impl ProxyError {
     #[must_use]
     pub const fn origin(&self) -> Origin {
         match self {
-            Self::BodyBudget | Self::Upgrade | Self::ShuttingDown => Origin::Router,
+            Self::BodyBudget | Self::Upgrade => Origin::Router,
             Self::NoBackend { cause: PickError::UnknownModel, .. } => Origin::Client,
             Self::NoBackend { .. } | Self::ConnectFailed(_) | Self::UpstreamFailed(_) => Origin::Upstream,
             _ => Origin::Client,
@@ -201,7 +178,7 @@ fn describe(cause: PickError, model: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CODES, ProxyError};
+    use super::{ProxyError, Retryable};
     use http_body_util::BodyExt;
     use router_policy::PickError;
 
@@ -224,20 +201,21 @@ mod tests {
             (no(PickError::AllTried), 503),
             (no(PickError::AllFull), 503),
             (ProxyError::ConnectFailed("x".into()), 503),
-            (ProxyError::ShuttingDown, 503),
         ]
     }
 
     #[test]
-    fn every_error_has_its_status_and_a_code_of_the_closed_set() {
+    fn every_error_has_its_status() {
         for (error, status) in all() {
             assert_eq!(error.status().as_u16(), status, "{error:?}");
-            assert!(CODES.contains(&error.code()), "{error:?}");
         }
-        let mut used: Vec<_> = all().iter().map(|(e, _)| e.code()).collect();
-        used.sort_unstable();
-        used.dedup();
-        assert_eq!(used.len(), CODES.len(), "every code is one of an error's");
+    }
+
+    #[test]
+    fn only_what_no_engine_began_may_be_sent_again() {
+        for (error, status) in all() {
+            assert_eq!(error.retryable() == Retryable::Yes, status == 503, "{error:?}");
+        }
     }
 
     #[tokio::test]

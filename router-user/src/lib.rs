@@ -12,6 +12,7 @@ pub mod commands;
 pub mod config;
 pub mod error;
 pub mod forward;
+pub mod observe;
 pub mod parse;
 pub mod proxy;
 pub mod shutdown;

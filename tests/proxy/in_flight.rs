@@ -117,6 +117,6 @@ fn a_forced_placement_is_counted_like_any_other() {
     let shape = router_policy::RequestShape::unshaped();
     let (placed, guard) = router.ledger().pick_forced(&shape, id).unwrap();
     assert_eq!((placed.backend, router.in_flight()), (id, 1));
-    guard.finish(router_user::clock::now(), Outcome::Completed);
+    guard.finish(Outcome::Completed);
     assert_eq!(router.in_flight(), 0);
 }

@@ -117,3 +117,33 @@ fn bytes_that_are_no_http_close_the_connection_only() {
     assert!(http2.is_closed(), "HTTP/2 is not spoken, and an answer in HTTP/1 would be noise");
     assert_eq!(ask(router.addr(), chat()).status, 200);
 }
+
+#[test]
+fn every_refusal_is_counted_under_its_reason() {
+    let engine = Backend::ok();
+    let mut config = config(&[engine.addr()]);
+    config.limits.body_bytes_max = 1000;
+    let router = start(config);
+    for (request, status) in [
+        (post("/v1/completions", "{"), 400),
+        (post("/v1/completions", &"x".repeat(1001)), 413),
+        (post("/v1/completions", r#"{"model":"other"}"#), 404),
+        (post("/sleep", "{}"), 404),
+        (chat(), 200),
+    ] {
+        assert_eq!(ask(router.addr(), request).status, status);
+    }
+    let metrics = ask(router.admin_addr(), "GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n").text();
+    for line in [
+        r#"unlatch_refused_total{reason="bad_body"} 1"#,
+        r#"unlatch_refused_total{reason="body_too_large"} 1"#,
+        r#"unlatch_refused_total{reason="unknown_model"} 1"#,
+        r#"unlatch_refused_total{reason="unknown_path"} 1"#,
+        r#"unlatch_refused_total{reason="body_budget"} 0"#,
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "{line} must be in\n{metrics}");
+    }
+    let decided = metrics.lines().find(|l| l.starts_with("unlatch_decisions_total{")).unwrap();
+    assert!(decided.contains(r#"pool="m""#) && decided.ends_with("} 1"), "{decided}");
+    assert!(metrics.contains("unlatch_accept_errors_total 0"), "{metrics}");
+}

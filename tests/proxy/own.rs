@@ -1,6 +1,6 @@
 //! What the router answers itself on the data port.
 
-use router_tests::backend::{Backend, Refusing};
+use router_tests::backend::Backend;
 use router_tests::client::{Client, ask};
 use router_tests::router::{config, start};
 
@@ -28,8 +28,8 @@ fn health_tells_whether_any_backend_is_ready() {
     let router = start(config(&[engine.addr()]));
     assert_eq!(ask(router.addr(), get("/health")).status, 200);
     assert_eq!(ask(start(config(&[])).addr(), get("/health")).status, 503);
-    let dead = Refusing::new();
-    let router = start(config(&[dead.addr()]));
+    engine.wait_probed();
+    let _dead = engine.die();
     assert_eq!(ask(router.addr(), router_tests::client::chat()).status, 503);
     assert_eq!(ask(router.addr(), get("/health")).status, 503, "its only backend is backed off");
 }

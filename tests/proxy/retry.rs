@@ -1,5 +1,6 @@
 //! What is sent again, and what is not.
 
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use router_tests::backend::{Backend, Refusing, Then};
 use router_tests::client::{Client, ask, chat};
 use router_tests::router::{config, start, wait_idle};
 use router_tests::wait;
+use router_user::app::RunningRouter;
 use router_user::config::Config;
 
 /// A configuration whose back-off outlasts a test.
@@ -18,31 +20,39 @@ fn long_backoff(backends: &[std::net::SocketAddr]) -> Config {
     config
 }
 
+/// A router over engines that die once it knows them, and the ports they leave; then those that live.
+fn start_with_dead(config: Config, dying: Vec<Backend>) -> (RunningRouter, Vec<Refusing>) {
+    let router = start(config);
+    dying.iter().for_each(Backend::wait_probed);
+    (router, dying.into_iter().map(Backend::die).collect())
+}
+
 #[test]
 fn a_refused_connection_goes_to_the_next_backend_and_the_dead_one_is_backed_off() {
-    let (dead, alive) = (Refusing::new(), Backend::ok());
-    let router = start(long_backoff(&[dead.addr(), alive.addr()]));
+    let (dying, alive) = (Backend::ok(), Backend::ok());
+    let config = long_backoff(&[dying.addr(), alive.addr()]);
+    let (router, _dead) = start_with_dead(config, vec![dying]);
+    let is_ready = |row: usize| router.ledger().snapshot(router.ledger().backends()[row]).unwrap().ready;
+    assert!(is_ready(0), "nobody has met its death yet");
     for i in 0..20 {
         let answer = ask(router.addr(), chat());
         assert_eq!(answer.status, 200, "request {i}: {answer:?}");
         assert_eq!(router.in_flight(), 0, "the count moved exactly once");
     }
     assert_eq!(alive.received().len(), 20);
-    let ids = router.ledger().backends();
-    let is_ready = |row: usize| router.ledger().snapshot(ids[row]).unwrap().ready;
-    assert!(!is_ready(0), "an engine at 0 in flight that is dead must not swallow the traffic");
+    assert!(!is_ready(0), "a dead engine at 0 in flight must not swallow the traffic");
     assert!(is_ready(1));
 }
 
 #[test]
-fn a_backend_that_returns_takes_part_again_when_its_back_off_ends() {
-    let dead = Refusing::new();
-    let addr = dead.addr();
-    let mut config = config(&[addr]);
+fn a_backend_that_returns_takes_part_again() {
+    let dying = Backend::ok();
+    let mut config = config(&[dying.addr()]);
     config.limits.backoff_min = Duration::from_millis(20);
     config.limits.backoff_max = Duration::from_millis(40);
-    let router = start(config);
+    let (router, dead) = start_with_dead(config, vec![dying]);
     assert_eq!(ask(router.addr(), chat()).status, 503);
+    let addr = dead[0].addr();
     drop(dead);
     let engine = Backend::start_at(addr, |_, exchange| exchange.answer("200 OK", "{}"));
     wait::until("it is served again", || ask(router.addr(), chat()).status == 200);
@@ -51,8 +61,8 @@ fn a_backend_that_returns_takes_part_again_when_its_back_off_ends() {
 
 #[test]
 fn all_backends_refusing_is_a_503_that_says_so() {
-    let (a, b) = (Refusing::new(), Refusing::new());
-    let router = start(long_backoff(&[a.addr(), b.addr()]));
+    let (a, b) = (Backend::ok(), Backend::ok());
+    let (router, _dead) = start_with_dead(long_backoff(&[a.addr(), b.addr()]), vec![a, b]);
     let first = ask(router.addr(), chat());
     assert_eq!(first.status, 503);
     assert!(first.text().contains(r#""code":"backends_unreachable""#), "{first:?}");
@@ -65,29 +75,24 @@ fn all_backends_refusing_is_a_503_that_says_so() {
 
 #[test]
 fn a_connection_that_does_not_come_about_in_time_goes_to_the_next_backend() {
-    // A full accept queue: the kernel drops further SYNs, as a host behind a firewall does.
-    let full = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    rustix_listen(&full);
+    // An accept queue of the least length, which is then filled: the kernel drops further SYNs, as a firewall does.
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&full, 0).unwrap();
     let addr = full.local_addr().unwrap();
-    let mut held = Vec::new();
-    while let Ok(stream) = std::net::TcpStream::connect_timeout(&addr, Duration::from_millis(200)) {
-        held.push(stream);
-        assert!(held.len() < 64, "a queue of one must fill");
-    }
     let alive = Backend::ok();
     let mut config = long_backoff(&[addr, alive.addr()]);
     config.limits.connect_timeout = Duration::from_millis(200);
     let router = start(config);
+    let mut held = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&addr, Duration::from_millis(200)) {
+        held.push(stream);
+        assert!(held.len() < 64, "the queue must fill");
+    }
     for _ in 0..6 {
         assert_eq!(ask(router.addr(), chat()).status, 200);
     }
     assert_eq!(alive.received().len(), 6);
     assert_eq!(router.in_flight(), 0);
-}
-
-/// Shortens the accept queue to its least.
-fn rustix_listen(listener: &std::net::TcpListener) {
-    rustix::net::listen(listener, 0).unwrap();
 }
 
 #[test]

@@ -136,6 +136,7 @@ struct State {
     received: Mutex<Vec<Received>>,
     streams: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
+    probes: AtomicUsize,
     closed: Arc<AtomicUsize>,
 }
 
@@ -224,6 +225,22 @@ impl Drop for Backend {
     }
 }
 
+impl Backend {
+    /// Waits until the router's watch has asked for the models.
+    #[track_caller]
+    pub fn wait_probed(&self) {
+        wait::until("the router asks for the models", || self.state.probes.load(Ordering::SeqCst) > 0);
+    }
+
+    /// The engine dies; its port refuses connections from now on.
+    #[must_use]
+    pub fn die(self) -> Refusing {
+        let addr = self.addr;
+        drop(self);
+        Refusing::at(addr)
+    }
+}
+
 /// A port that refuses connections for as long as the value lives: bound, but nobody listens.
 #[derive(Debug)]
 pub struct Refusing {
@@ -232,13 +249,12 @@ pub struct Refusing {
 }
 
 impl Refusing {
-    /// Takes a free port.
-    #[must_use]
-    #[expect(clippy::new_without_default, reason = "it takes a port, which is no default value")]
-    pub fn new() -> Self {
-        use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    fn at(addr: SocketAddr) -> Self {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        // Connections of an engine that was there before may linger.
+        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        bind(&socket, &addr).unwrap();
         let addr = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
         Self { addr, _socket: socket }
     }
@@ -271,7 +287,11 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
         let mut exchange =
             Exchange { stream: stream.try_clone().unwrap(), closed: Arc::clone(&state.closed) };
         let then = match probe(&request) {
-            Some((status, body)) => exchange.answer(status, body),
+            Some((status, body)) => {
+                let then = exchange.answer(status, body);
+                state.probes.fetch_add(1, Ordering::SeqCst);
+                then
+            }
             None => {
                 let next = || state.connections.fetch_add(1, Ordering::SeqCst);
                 request.connection = *number.get_or_insert_with(next);
@@ -297,13 +317,11 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
 }
 
 fn probe(request: &Received) -> Option<(&'static str, &'static str)> {
-    match request.line() {
-        "GET /v1/models HTTP/1.1" => {
-            Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#))
-        }
-        "GET /metrics HTTP/1.1" | "GET /health HTTP/1.1" => Some(("404 Not Found", "")),
-        _ => None,
+    let path = request.line().strip_prefix("GET ")?.strip_suffix(" HTTP/1.1")?;
+    if path.ends_with("/v1/models") {
+        return Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#));
     }
+    ["/metrics", "/health", "/slots"].iter().any(|p| path.ends_with(p)).then_some(("404 Not Found", ""))
 }
 
 /// Reads one request with a length or in chunks; `None` when the connection ends.

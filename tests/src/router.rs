@@ -9,7 +9,8 @@ use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limit
 
 use crate::wait;
 
-/// A configuration for tests: free ports, counts in memory, a fixed seed, two workers.
+/// A configuration for tests: free ports, counts in memory, a fixed seed, two workers. Engines are asked once, at the
+/// start, and after a failed connection when its back-off ends; so it is the proxy that meets an engine's death.
 #[must_use]
 pub fn config(backends: &[SocketAddr]) -> Config {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -17,7 +18,11 @@ pub fn config(backends: &[SocketAddr]) -> Config {
         listen: any,
         admin_listen: any,
         backends: backends.iter().map(|&addr| backend(addr)).collect(),
-        policy: PolicyConfig { policy: PolicyName::LeastInFlight, ..PolicyConfig::default() },
+        policy: PolicyConfig {
+            policy: PolicyName::LeastInFlight,
+            scrape_interval: Duration::from_secs(3600),
+            ..PolicyConfig::default()
+        },
         workers: 2,
         kernel: KernelConfig { mode: KernelMode::Off, ..KernelConfig::default() },
         debug_headers: true,
@@ -43,7 +48,7 @@ pub fn backend(addr: SocketAddr) -> BackendConfig {
     }
 }
 
-/// Starts a router and waits until its backends are ready.
+/// Starts a router and waits until its backends are ready and were asked once (what has no model is ready only then).
 #[must_use]
 #[track_caller]
 pub fn start(config: Config) -> RunningRouter {

@@ -50,17 +50,17 @@ impl InFlightGuard {
     }
 
     /// The first byte of the answer's body came. Later calls do nothing.
-    pub fn first_byte(&mut self, now: Nanos) {
+    pub fn first_byte(&mut self) {
         if let (false, Some(ticket)) = (self.has_first_byte, self.ticket.as_mut()) {
             self.has_first_byte = true;
-            self.ledger.first_byte(now, ticket);
+            self.ledger.first_byte(ticket);
         }
     }
 
     /// The request ended.
-    pub fn finish(mut self, now: Nanos, outcome: Outcome) {
+    pub fn finish(mut self, outcome: Outcome) {
         if let Some(ticket) = self.ticket.take() {
-            self.ledger.finished(now, ticket, outcome);
+            self.ledger.finished(ticket, outcome);
         }
     }
 }
@@ -68,7 +68,7 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.ledger.finished(crate::clock::now(), ticket, Outcome::ClientGone);
+            self.ledger.finished(ticket, Outcome::ClientGone);
         }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use router_policy::{
-    BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
-    Reason, Report, RequestShape, Ticket,
+    BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Outcome, PickError, Placement, Reason,
+    Report, RequestShape, Ticket,
 };
 
 use super::guard::InFlightGuard;
@@ -36,20 +36,7 @@ pub struct Placed {
 
 /// The policy and its counts, shared by all threads.
 pub struct Ledger {
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
-    placement: Placement,
-    names: Vec<Option<Names>>,
-}
-
-/// Names of the models at one row.
-#[derive(Default)]
-struct Names {
-    configured: Option<String>,
-    aliases: Vec<String>,
-    listed: Vec<String>,
+    placement: Mutex<Placement>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -62,27 +49,17 @@ impl Ledger {
     /// Owns a policy that has no backends yet.
     #[must_use]
     pub fn new(placement: Placement) -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::new(Inner { placement, names: Vec::new() }) })
+        Arc::new(Self { placement: Mutex::new(placement) })
     }
 
-    /// Adds a backend, or changes its configuration. A new one is not ready until it is said to answer.
+    /// Adds a backend, or changes its configuration. A new one is not ready until it is said to be.
     pub fn set_backend(&self, id: BackendId, spec: BackendSpec) {
-        let mut inner = self.inner.lock();
-        if inner.names.len() <= id.index() {
-            inner.names.resize_with(id.index() + 1, || None);
-        }
-        let names = inner.names[id.index()].get_or_insert_default();
-        (names.configured, names.aliases) = (spec.model.clone(), spec.aliases.clone());
-        inner.placement.set_backend(id, spec);
+        self.placement.lock().set_backend(id, spec);
     }
 
     /// Removes a backend. Requests there end without effect on a later backend at the same row.
     pub fn remove_backend(&self, id: BackendId) {
-        let mut inner = self.inner.lock();
-        inner.placement.remove_backend(id);
-        if let Some(names) = inner.names.get_mut(id.index()) {
-            *names = None;
-        }
+        self.placement.lock().remove_backend(id);
     }
 
     /// Chooses a backend and counts the request there, in one step. `tried` are not candidates.
@@ -96,9 +73,9 @@ impl Ledger {
     ) -> Result<(Placed, InFlightGuard), PickError> {
         // The clock is read under the lock, so that the policy's time never goes back.
         let decision = {
-            let mut inner = self.inner.lock();
+            let mut placement = self.placement.lock();
             let now = clock::now();
-            inner.placement.pick(now, shape, tried)?
+            placement.pick(now, shape, tried)?
         };
         Ok(self.placed(decision))
     }
@@ -113,9 +90,9 @@ impl Ledger {
         id: BackendId,
     ) -> Result<(Placed, InFlightGuard), PickError> {
         let decision = {
-            let mut inner = self.inner.lock();
+            let mut placement = self.placement.lock();
             let now = clock::now();
-            inner.placement.pick_forced(now, shape, id)?
+            placement.pick_forced(now, shape, id)?
         };
         Ok(self.placed(decision))
     }
@@ -127,80 +104,80 @@ impl Ledger {
         (placed, InFlightGuard::new(Arc::clone(self), ticket))
     }
 
-    pub(super) fn first_byte(&self, now: Nanos, ticket: &mut Ticket) {
-        self.inner.lock().placement.on_first_byte(now, ticket);
+    pub(super) fn first_byte(&self, ticket: &mut Ticket) {
+        let mut placement = self.placement.lock();
+        let now = clock::now();
+        placement.on_first_byte(now, ticket);
     }
 
-    pub(super) fn finished(&self, now: Nanos, ticket: Ticket, outcome: Outcome) {
-        self.inner.lock().placement.on_finished(now, ticket, outcome);
+    pub(super) fn finished(&self, ticket: Ticket, outcome: Outcome) {
+        let mut placement = self.placement.lock();
+        let now = clock::now();
+        placement.on_finished(now, ticket, outcome);
     }
 
     /// Whether requests may go there.
     pub fn ready(&self, id: BackendId, is_ready: bool) {
-        self.inner.lock().placement.set_ready(id, is_ready);
+        self.placement.lock().set_ready(id, is_ready);
     }
 
     /// What models it serves.
     pub fn models(&self, id: BackendId, models: Models) {
-        let mut inner = self.inner.lock();
-        if let (Some(Some(names)), Models::Listed(listed, _)) = (inner.names.get_mut(id.index()), &models) {
-            names.listed.clone_from(listed);
-        }
-        inner.placement.set_models(id, models);
+        self.placement.lock().set_models(id, models);
     }
 
     /// A scrape is being sent there.
     pub fn report_begins(&self, id: BackendId) {
-        self.inner.lock().placement.report_begins(id);
+        self.placement.lock().report_begins(id);
     }
 
     /// What a scrape said.
     pub fn report(&self, id: BackendId, report: Report) {
-        let mut inner = self.inner.lock();
+        let mut placement = self.placement.lock();
         let now = clock::now();
-        inner.placement.report(now, id, report);
+        placement.report(now, id, report);
     }
 
     /// The backend restarted: what it cached is gone.
     pub fn cache_lost(&self, id: BackendId) {
-        self.inner.lock().placement.clear_cache(id);
+        self.placement.lock().clear_cache(id);
     }
 
     /// Rows with a backend, in order.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendId> {
-        self.inner.lock().placement.backends().to_vec()
+        self.placement.lock().backends().to_vec()
     }
 
     /// What is held of a backend.
     #[must_use]
     pub fn snapshot(&self, id: BackendId) -> Option<BackendSnapshot> {
-        let inner = self.inner.lock();
-        inner.placement.snapshot(clock::now(), id)
+        let placement = self.placement.lock();
+        placement.snapshot(clock::now(), id)
     }
 
     /// Whether any backend is ready.
     #[must_use]
     pub fn any_ready(&self) -> bool {
-        let inner = self.inner.lock();
+        let placement = self.placement.lock();
         let now = clock::now();
-        let is_ready = |&id: &BackendId| inner.placement.snapshot(now, id).is_some_and(|s| s.ready);
-        inner.placement.backends().iter().any(is_ready)
+        let is_ready = |&id: &BackendId| placement.snapshot(now, id).is_some_and(|s| s.ready);
+        placement.backends().iter().any(is_ready)
     }
 
     /// Names under which clients may ask: configured models and aliases, else what the engines list. Sorted.
     #[must_use]
     pub fn model_names(&self) -> BTreeSet<String> {
-        let inner = self.inner.lock();
-        let mut all = BTreeSet::new();
-        for names in inner.names.iter().flatten() {
-            match &names.configured {
-                Some(model) => all.extend([model.clone()]),
-                None => all.extend(names.listed.iter().cloned()),
+        let mut names = BTreeSet::new();
+        for snapshot in self.backends().into_iter().filter_map(|id| self.snapshot(id)) {
+            match (snapshot.spec.model, snapshot.models) {
+                (Some(model), _) => names.extend([model]),
+                (None, Models::Listed(listed, _)) => names.extend(listed),
+                (None, Models::Unknown) => {}
             }
-            all.extend(names.aliases.iter().cloned());
+            names.extend(snapshot.spec.aliases);
         }
-        all
+        names
     }
 }
 
@@ -268,8 +245,8 @@ mod tests {
         {
             let (_, mut guard) = ledger.pick(&RequestShape::unshaped(), &[]).unwrap();
             assert_eq!(in_flight(&ledger), 1);
-            guard.first_byte(clock::now());
-            guard.finish(clock::now(), outcome);
+            guard.first_byte();
+            guard.finish(outcome);
             assert_eq!(in_flight(&ledger), 0, "{outcome:?}");
         }
     }

@@ -30,14 +30,14 @@ pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
     Ok(account)
 }
 
-/// What tells the kernel that a socket is a router's; `None` without kernel.
-pub(super) fn mark(account: &Account) -> Option<Mark> {
+/// What tells the kernel whose a socket is; `None` without kernel.
+pub(super) fn mark(account: &Account, role: Role) -> Option<Mark> {
     if !account.state().is_on() {
         return None;
     }
     let account = account.clone();
     Some(Arc::new(move |socket, backend| {
-        if let Err(error) = account.mark_socket(socket, Role::Router, backend) {
+        if let Err(error) = account.mark_socket(socket, role, backend) {
             // It is then counted as a foreign one: the counts of the policy stay right.
             tracing::debug!(backend = backend.index(), %error, "cannot mark a socket");
         }

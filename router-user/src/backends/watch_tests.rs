@@ -242,7 +242,7 @@ async fn an_engine_that_keeps_its_list_to_itself_is_ready_for_any_model() {
     let target = target(addr, false);
     let (_watch, told) = start(&target, &config(10));
     wait_until("reports", || told.reports.lock().len() > 1).await;
-    assert_eq!(told.ready.lock()[0], true);
+    assert!(told.ready.lock()[0]);
     assert_eq!(told.models.lock()[0], Models::Unknown);
     assert_eq!(told.reports.lock()[0].running, Signal::Unknown(Why::Refused));
     assert!(target.scrape_failures(ScrapeFailure::Refused) > 0);
@@ -272,7 +272,7 @@ async fn a_missing_gauge_is_unknown_and_counted() {
     wait_until("a report", || !told.reports.lock().is_empty()).await;
     let report = told.reports.lock()[0].clone();
     assert_eq!((report.running.value(), report.waiting), (Some(4), Signal::Unknown(Why::Missing)));
-    assert_eq!(told.ready.lock()[0], true, "a monitoring failure is no serving failure");
+    assert!(told.ready.lock()[0], "a monitoring failure is no serving failure");
     assert!(target.scrape_failures(ScrapeFailure::Incomplete) > 0);
 }
 

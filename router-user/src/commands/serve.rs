@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::app::{Router, RunningRouter};
 use crate::cli::{EXIT_INTERNAL, EXIT_USAGE, ServeArgs};
+use crate::observe;
 use crate::shutdown::Signals;
 
 /// How often it is looked whether a worker died.
@@ -19,6 +20,9 @@ pub fn run(args: ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(&error, EXIT_USAGE),
     };
+    if let Err(error) = observe::tracing::init(&config.log) {
+        return fail(&error, EXIT_INTERNAL);
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error, EXIT_INTERNAL),

@@ -1,4 +1,4 @@
-//! 4. The way to the engines: connections ([`connect`]), their reuse ([`pool`]), when a request may be sent again
+//! The way to the engines, the fourth step: connections ([`connect`]), their reuse ([`pool`]), when a request may be sent again
 //! ([`retry`]), what of the headers goes on ([`hop_headers`]), and the answer's body ([`stream`]).
 //!
 //! Knows addresses and rows, not accounting, policy or back-off: the caller hands in a [`stream::Progress`] that

@@ -6,8 +6,11 @@ use serde_json::value::RawValue;
 use super::{DEPTH_MAX, Scanner, is_text, unescape};
 use crate::parse::BodyError;
 
-/// Members of the outermost object as (raw key, raw value).
-fn members(text: &[u8]) -> Result<Vec<(&[u8], &[u8])>, BodyError> {
+/// A raw key and a raw value.
+type Member<'a> = (&'a [u8], &'a [u8]);
+
+/// Members of the outermost object.
+fn members(text: &[u8]) -> Result<Vec<Member<'_>>, BodyError> {
     let mut found = Vec::new();
     let mut s = Scanner::new(text);
     s.object(|s, key| {

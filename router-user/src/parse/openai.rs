@@ -108,12 +108,10 @@ impl Prompt<'_> {
     fn messages(&mut self, value: &[u8]) -> Result<bool, BodyError> {
         let mut s = Scanner::new(value);
         match s.kind()? {
-            Kind::String => self.add(TEXT, s.string()?),
-            Kind::Array => s.array(|s| match s.kind()? {
-                Kind::Object => self.message(s),
-                Kind::String => Ok(self.add(TEXT, s.string()?)),
-                Kind::Array | Kind::Plain => Ok(self.add(TEXT, s.skip()?)),
-            })?,
+            Kind::String => self.text(&mut s)?,
+            Kind::Array => {
+                s.array(|s| if s.kind()? == Kind::Object { self.message(s) } else { self.text(s) })?
+            }
             Kind::Object | Kind::Plain => return Ok(false),
         }
         Ok(true)
@@ -123,14 +121,18 @@ impl Prompt<'_> {
     fn texts(&mut self, value: &[u8]) -> Result<bool, BodyError> {
         let mut s = Scanner::new(value);
         match s.kind()? {
-            Kind::String => self.add(TEXT, s.string()?),
-            Kind::Array => s.array(|s| match s.kind()? {
-                Kind::String => Ok(self.add(TEXT, s.string()?)),
-                _ => Ok(self.add(TEXT, s.skip()?)),
-            })?,
+            Kind::String => self.text(&mut s)?,
+            Kind::Array => s.array(|s| self.text(s))?,
             Kind::Object | Kind::Plain => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// A text; any other value as it is written.
+    fn text(&mut self, s: &mut Scanner<'_>) -> Result<(), BodyError> {
+        let bytes = if s.kind()? == Kind::String { s.string()? } else { s.skip()? };
+        self.add(TEXT, bytes);
+        Ok(())
     }
 
     fn message(&mut self, s: &mut Scanner<'_>) -> Result<(), BodyError> {

@@ -5,13 +5,13 @@
 //! answer the request is counted at exactly one backend, by the guard that travels with it.
 
 pub mod body;
-pub mod metrics;
 mod own;
 mod request;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -30,11 +30,11 @@ use crate::error::ProxyError;
 use crate::forward::connect::{ConnectError, Mark};
 use crate::forward::stream::{Progress, StreamBody};
 use crate::forward::{Answer, Peer, SendError, Upstream, UpstreamLimits, hop_headers};
+use crate::observe::{Refusal, RequestMetrics, Retry};
 use crate::parse::{self, PathKind};
 use crate::{accept, clock};
 
 use body::{BodyLimits, Budget, HeldBody};
-use metrics::{ProxyMetrics, Retry};
 use request::{Outgoing, RequestIds, X_REQUEST_ID};
 
 const X_BACKEND: HeaderName = HeaderName::from_static("x-unlatch-backend");
@@ -54,7 +54,7 @@ pub struct Shared {
     /// Bytes left for bodies.
     pub budget: Arc<Budget>,
     /// Counters.
-    pub metrics: Arc<ProxyMetrics>,
+    pub metrics: Arc<RequestMetrics>,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// Whether responses say where they come from and why.
@@ -81,7 +81,7 @@ impl Service for Proxy {
         let mut response = match self.respond(parts, body, &id, client).await {
             Ok(response) => response,
             Err(error) => {
-                self.shared.metrics.refused(&error);
+                self.shared.metrics.refused(refusal(&error));
                 tracing::debug!(request = ?id, origin = ?error.origin(), %error, "answered with an error");
                 error.into_response().map(Either::Left)
             }
@@ -147,7 +147,6 @@ impl Proxy {
 
     fn shape(&self, kind: PathKind, body: &HeldBody) -> Result<RequestShape, ProxyError> {
         if kind != PathKind::Inference {
-            self.shared.metrics.unshaped();
             return Ok(RequestShape::unshaped());
         }
         parse::shape(&body.bytes, &self.shared.hash_key).map_err(|e| ProxyError::BadBody(e.to_string()))
@@ -170,7 +169,7 @@ impl Proxy {
             tried.push(placed.backend);
             // Removed between the pick and here: the guard gives the count back.
             let Some(target) = self.shared.registry.get(placed.backend) else {
-                guard.finish(clock::now(), Outcome::NeverSent);
+                guard.finish(Outcome::NeverSent);
                 continue;
             };
             let flight = Flight::new(guard, Arc::clone(&self.shared.metrics));
@@ -197,9 +196,16 @@ impl Proxy {
     fn pick(&self, shape: &RequestShape, tried: &[BackendId]) -> Result<(Placed, InFlightGuard), PickError> {
         let before = clock::now();
         let picked = self.shared.ledger.pick(shape, tried)?;
-        self.shared.metrics.placed(&picked.0, clock::now().seconds_since(before));
+        let placed = &picked.0;
+        self.shared.metrics.decided(since(before));
+        self.shared.metrics.placed(
+            placed.backend,
+            placed.reason,
+            placed.matched_tokens,
+            placed.prompt_tokens,
+        );
         if !tried.is_empty() {
-            self.shared.metrics.retried(Retry::Connect);
+            self.shared.metrics.retried(Retry::ConnectFailed);
         }
         Ok(picked)
     }
@@ -232,7 +238,7 @@ impl Proxy {
     ) -> Response<ProxyBody> {
         let Answer { response, conn, resent, connected } = answer;
         if resent > 0 {
-            self.shared.metrics.retried(Retry::IdleConnectionClosed);
+            self.shared.metrics.retried(Retry::ConnectionClosed);
         }
         if connected {
             target.connect_succeeded();
@@ -258,22 +264,21 @@ impl Proxy {
 pub struct Flight {
     // `None` once it ended.
     guard: Option<InFlightGuard>,
-    metrics: Arc<ProxyMetrics>,
+    metrics: Arc<RequestMetrics>,
     is_measured: bool,
 }
 
 impl Flight {
-    const fn new(guard: InFlightGuard, metrics: Arc<ProxyMetrics>) -> Self {
+    const fn new(guard: InFlightGuard, metrics: Arc<RequestMetrics>) -> Self {
         Self { guard: Some(guard), metrics, is_measured: true }
     }
 
     fn end(&mut self, outcome: Outcome) {
         if let Some(guard) = self.guard.take() {
-            let now = clock::now();
-            let (backend, seconds) = (guard.backend(), now.seconds_since(guard.sent()));
-            guard.finish(now, outcome);
-            self.metrics.ended(backend, outcome, seconds);
-            tracing::debug!(backend = backend.index(), outcome = outcome.as_str(), seconds, "request ended");
+            let (backend, took) = (guard.backend(), since(guard.sent()));
+            guard.finish(outcome);
+            self.metrics.finished(backend, outcome, took);
+            tracing::debug!(backend = backend.index(), outcome = outcome.as_str(), ?took, "request ended");
         }
     }
 }
@@ -281,9 +286,8 @@ impl Flight {
 impl Progress for Flight {
     fn first_byte(&mut self) {
         if let (true, Some(guard)) = (self.is_measured, self.guard.as_mut()) {
-            let now = clock::now();
-            guard.first_byte(now);
-            self.metrics.first_byte(now.seconds_since(guard.sent()));
+            guard.first_byte();
+            self.metrics.first_byte(since(guard.sent()));
         }
     }
 
@@ -299,6 +303,29 @@ impl Progress for Flight {
 impl Drop for Flight {
     fn drop(&mut self) {
         self.end(Outcome::ClientGone);
+    }
+}
+
+fn since(earlier: Nanos) -> Duration {
+    Duration::from_nanos(clock::now().0.saturating_sub(earlier.0))
+}
+
+/// Under which reason an error is counted.
+const fn refusal(error: &ProxyError) -> Refusal {
+    match error {
+        ProxyError::BadBody(_) => Refusal::BadBody,
+        ProxyError::BodyTooLarge { .. } => Refusal::BodyTooLarge,
+        ProxyError::BodyBudget => Refusal::BodyBudget,
+        ProxyError::ClientGone => Refusal::ClientGone,
+        ProxyError::HeadTooLarge { .. } => Refusal::HeadTooLarge,
+        ProxyError::UnknownPath(_) => Refusal::UnknownPath,
+        ProxyError::BodyStalled | ProxyError::MethodNotAllowed | ProxyError::Upgrade => Refusal::BadRequest,
+        ProxyError::NoBackend { cause: PickError::UnknownModel, .. } => Refusal::UnknownModel,
+        ProxyError::NoBackend { cause: PickError::NoBackend, .. } => Refusal::NoBackend,
+        ProxyError::NoBackend { cause: PickError::AllFull, .. } => Refusal::AllFull,
+        ProxyError::NoBackend { cause: PickError::NoneReady | PickError::AllTried, .. } => Refusal::NoneReady,
+        ProxyError::ConnectFailed(_) => Refusal::ConnectFailed,
+        ProxyError::UpstreamFailed(_) => Refusal::UpstreamFailed,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::account::Ledger;
 use crate::backends::{Registry, Target};
 use crate::config::Limits;
 use crate::forward::connect::Mark;
+use crate::observe::RequestMetrics;
 use crate::shutdown::Switch;
 use crate::{accept, proxy};
 
@@ -35,7 +36,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         hash_key: HashKey::new([1; 192]),
         budget: proxy::body::Budget::new(limits.bodies_total_bytes_max),
         limits,
-        metrics: Arc::default(),
+        metrics: Arc::new(RequestMetrics::new(&mut prometheus_client::registry::Registry::default(), [])),
         proxy_paths: Vec::new(),
         debug_headers: false,
     })
