@@ -136,7 +136,7 @@ struct State {
     received: Mutex<Vec<Received>>,
     streams: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
-    probes: AtomicUsize,
+    scrapes: AtomicUsize,
     closed: Arc<AtomicUsize>,
 }
 
@@ -226,10 +226,10 @@ impl Drop for Backend {
 }
 
 impl Backend {
-    /// Waits until the router's watch has asked for the models.
+    /// Waits until the router's watch knows that the engine serves: it asks for the load only then.
     #[track_caller]
     pub fn wait_probed(&self) {
-        wait::until("the router asks for the models", || self.state.probes.load(Ordering::SeqCst) > 0);
+        wait::until("the router asks for the load", || self.state.scrapes.load(Ordering::SeqCst) > 0);
     }
 
     /// The engine dies; its port refuses connections from now on.
@@ -289,7 +289,9 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
         let then = match probe(&request) {
             Some((status, body)) => {
                 let then = exchange.answer(status, body);
-                state.probes.fetch_add(1, Ordering::SeqCst);
+                if request.line().contains("/metrics ") {
+                    state.scrapes.fetch_add(1, Ordering::SeqCst);
+                }
                 then
             }
             None => {

@@ -166,10 +166,10 @@ impl Proxy {
                 Ok(picked) => picked,
                 Err(cause) => return Err(no_backend(cause, shape, unreachable)),
             };
-            tried.push(placed.backend);
             // Removed between the pick and here: the guard gives the count back.
             let Some(target) = self.shared.registry.get(placed.backend) else {
                 guard.finish(Outcome::NeverSent);
+                tried.push(placed.backend);
                 continue;
             };
             let flight = Flight::new(guard, Arc::clone(&self.shared.metrics));
@@ -183,6 +183,7 @@ impl Proxy {
                         return Err(ProxyError::ConnectFailed(error.to_string()));
                     }
                     self.back_off(&target, &error);
+                    tried.push(placed.backend);
                     unreachable = Some(error);
                 }
                 Err(SendError::NoAnswer(error)) => {
