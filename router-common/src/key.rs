@@ -1,5 +1,7 @@
 //! How a socket's remote address finds its row.
 
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 /// Key of the `BACKENDS` map: an address and port in one form for IPv4, IPv6 and dual-stack sockets.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +42,25 @@ impl BackendAddr {
         }
     }
 
+    /// The key of a socket address. Scope and flow label of IPv6 do not take part.
+    #[must_use]
+    pub const fn from_socket_addr(addr: SocketAddr) -> Self {
+        let octets = match addr.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        Self::from_octets(octets, addr.port())
+    }
+
+    /// The address, IPv4 where it is one; `None` when the port is no port (the value came from a map).
+    #[must_use]
+    pub const fn to_socket_addr(&self) -> Option<SocketAddr> {
+        if self.port > u16::MAX as u32 {
+            return None;
+        }
+        Some(SocketAddr::new(Ipv6Addr::from_octets(self.octets()).to_canonical(), self.port as u16))
+    }
+
     /// The 16 octets of the address.
     #[must_use]
     pub const fn octets(&self) -> [u8; 16] {
@@ -59,6 +80,18 @@ unsafe impl aya::Pod for BackendAddr {}
 #[cfg(test)]
 mod tests {
     use super::BackendAddr;
+
+    #[test]
+    fn socket_addresses_come_back_as_they_went_in() {
+        for text in ["127.0.0.1:8000", "[::1]:8001", "[2001:db8::7]:65535"] {
+            let addr: core::net::SocketAddr = text.parse().unwrap();
+            assert_eq!(BackendAddr::from_socket_addr(addr).to_socket_addr(), Some(addr));
+        }
+        let mapped: core::net::SocketAddr = "[::ffff:127.0.0.1]:8000".parse().unwrap();
+        let plain: core::net::SocketAddr = "127.0.0.1:8000".parse().unwrap();
+        assert_eq!(BackendAddr::from_socket_addr(mapped), BackendAddr::from_socket_addr(plain));
+        assert_eq!(BackendAddr { ip: [0; 4], port: 70_000 }.to_socket_addr(), None);
+    }
 
     #[test]
     fn ipv4_and_its_mapped_form_are_one_key() {

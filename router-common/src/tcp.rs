@@ -1,46 +1,63 @@
-//! When a TCP state change opens or closes a connection, as the counts understand it.
+//! When a TCP state change ends a connection, and how, as the counts understand it.
 
 /// States of a TCP connection, as the kernel numbers them (`enum` in `include/net/tcp_states.h`).
 pub mod state {
     /// Established.
     pub const ESTABLISHED: u32 = 1;
+    /// Our FIN is sent and not acknowledged.
+    pub const FIN_WAIT1: u32 = 4;
     /// Our FIN was acknowledged, the peer's has not come.
     pub const FIN_WAIT2: u32 = 5;
     /// Both FINs passed; the kernel only waits.
     pub const TIME_WAIT: u32 = 6;
     /// Gone.
     pub const CLOSE: u32 = 7;
+    /// The peer's FIN has come, ours is not sent.
+    pub const CLOSE_WAIT: u32 = 8;
+    /// The peer's FIN has come, ours waits for its acknowledgement.
+    pub const LAST_ACK: u32 = 9;
 }
 
 /// What a state change means for the count of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Nothing.
-    None,
-    /// The connection is no longer in use.
-    Closed,
+pub enum End {
+    /// The connection goes on.
+    NotYet,
+    /// It ended after both sides had their say, or after this side had closed.
+    Orderly,
+    /// It ended while established, without a FIN from either side: a reset, or the kernel gave up resending.
+    Broken,
 }
 
-/// What the change to state `new` means. The kernel reports the end of an orphaned socket as `CLOSE` even when
-/// a TIME_WAIT mini-socket goes on waiting, so `CLOSE` is the one end (measured: within 2 ms of a graceful close).
+/// What the change from state `old` to state `new` means. The kernel reports the end of a socket as `CLOSE` even
+/// when a TIME_WAIT mini-socket goes on waiting, so `CLOSE` is the one end (measured: within 2 ms of a graceful
+/// close).
 #[must_use]
-pub const fn on_state(new: u32) -> Change {
-    if new == state::CLOSE { Change::Closed } else { Change::None }
+pub const fn on_state(old: u32, new: u32) -> End {
+    if new != state::CLOSE {
+        return End::NotYet;
+    }
+    if old == state::ESTABLISHED { End::Broken } else { End::Orderly }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, on_state, state};
+    use super::{End, on_state, state};
 
     #[test]
     fn only_close_ends_a_connection() {
-        for (new, expected) in [
-            (state::ESTABLISHED, Change::None),
-            (state::FIN_WAIT2, Change::None),
-            (state::TIME_WAIT, Change::None),
-            (state::CLOSE, Change::Closed),
-        ] {
-            assert_eq!(on_state(new), expected, "state {new}");
+        for new in
+            [state::ESTABLISHED, state::FIN_WAIT1, state::FIN_WAIT2, state::TIME_WAIT, state::CLOSE_WAIT]
+        {
+            assert_eq!(on_state(state::ESTABLISHED, new), End::NotYet, "state {new}");
+        }
+    }
+
+    #[test]
+    fn only_an_end_from_established_is_broken() {
+        assert_eq!(on_state(state::ESTABLISHED, state::CLOSE), End::Broken);
+        for old in [state::FIN_WAIT1, state::FIN_WAIT2, state::CLOSE_WAIT, state::LAST_ACK] {
+            assert_eq!(on_state(old, state::CLOSE), End::Orderly, "state {old}");
         }
     }
 }

@@ -20,7 +20,8 @@ pub struct BackendLoad {
     pub opened: u64,
     /// Counter, kernel: connections closed.
     pub closed: u64,
-    /// Counter, kernel: connections that a reset ended.
+    /// Counter, kernel: connections that broke while in use: a reset by the backend, or the kernel gave up
+    /// resending. A reset after this side closed is none, nor one after the backend's own FIN.
     pub resets: u64,
     /// Counter, kernel: payload bytes sent to the backend.
     pub tx_bytes: u64,
@@ -140,6 +141,10 @@ pub struct SockState {
     pub phase: u32,
     /// 1 while the socket is in `conns`; makes the handlers idempotent.
     pub counted: u32,
+    /// 1 once the process that held the socket let it go; a reset after that is not the backend's.
+    pub released: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// `CLOCK_MONOTONIC` of the last request's first packet.
     pub sent_ns: u64,
 }
@@ -151,6 +156,12 @@ impl SockState {
     pub const ROUTER: u32 = 1;
     /// A router's connection for probes and scrapes; not counted in `conns`.
     pub const PROBE: u32 = 2;
+
+    /// The mark of a router's own socket, before it connects.
+    #[must_use]
+    pub const fn marked(role: u32) -> Self {
+        Self { backend_plus1: 0, role, phase: 0, counted: 0, released: 0, reserved: 0, sent_ns: 0 }
+    }
 }
 
 const _: () = assert!(size_of::<BackendLoad>() == 384);
@@ -162,19 +173,17 @@ const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_at_ns) == 328);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, reserved10) + 8 == 384);
 const _: () = assert!(size_of::<WorkerSlot>() == 24);
 const _: () = assert!(size_of::<BackendName>() == 256);
-const _: () = assert!(size_of::<SockState>() == 24);
+const _: () = assert!(size_of::<SockState>() == 32);
 
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya's Pod is an unsafe marker trait")]
 mod pod {
-    // SAFETY (all): repr(C), integers and arrays of integers only, no padding (asserted above), every bit
-    // pattern valid.
-    // SAFETY: see above.
+    // SAFETY: repr(C), integers and arrays of integers only, no padding (asserted above), every bit pattern valid.
     unsafe impl aya::Pod for super::BackendLoad {}
-    // SAFETY: see above.
+    // SAFETY: as above.
     unsafe impl aya::Pod for super::WorkerSlot {}
-    // SAFETY: see above.
+    // SAFETY: as above.
     unsafe impl aya::Pod for super::BackendName {}
-    // SAFETY: see above.
+    // SAFETY: as above.
     unsafe impl aya::Pod for super::SockState {}
 }

@@ -1,2 +1,50 @@
+//! The programs that the kernel runs, one thin wrapper each.
+//!
+//! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`release`] (what a
+//! dead router leaves behind), [`atomic`]. No decision that `router-common` could hold and test on the host.
+//! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
+#![feature(core_intrinsics)]
+#![allow(internal_features, reason = "the BPF target has no fetch_add; see `atomic`")]
+
+mod atomic;
+mod maps;
+mod release;
+mod sock_ops;
+
+use aya_ebpf::macros::{cgroup_sock, sock_ops};
+use aya_ebpf::programs::{SockContext, SockOpsContext};
+
+/// What programs of these two kinds return to let the kernel go on.
+const GO_ON: u32 = 1;
+
+/// Counts the connections that processes of the cgroup open to known backends.
+#[sock_ops]
+fn inflight_sockops(ctx: SockOpsContext) -> u32 {
+    sock_ops::on_event(&ctx);
+    GO_ON
+}
+
+/// Zeroes what a router process counted, when its anchor socket goes; marks connections closed on this side.
+#[cgroup_sock(sock_release)]
+fn release(ctx: SockContext) -> i32 {
+    release::on_release(&ctx);
+    GO_ON as i32
+}
+
+#[expect(unsafe_code, reason = "names and sections that the loader looks for")]
+mod sections {
+    /// Helpers such as `bpf_sk_storage_get` are for GPL-compatible programs only.
+    // SAFETY: no other item has this name or section.
+    #[unsafe(link_section = "license")]
+    // SAFETY: as above.
+    #[unsafe(no_mangle)]
+    static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+}
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier refuses an object in which this could be reached.
+    loop {}
+}

@@ -2,10 +2,17 @@
 //! [`forward`] → [`account`] → [`observe`]; [`proxy`] is the whole request on one screen, [`backends`] knows the
 //! engines, [`config`] what was asked for, [`app`] wires all of it.
 
+pub mod accept;
 pub mod account;
+pub mod app;
 pub mod backends;
+pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod error;
+pub mod forward;
+pub mod observe;
 pub mod parse;
+pub mod proxy;
+pub mod shutdown;

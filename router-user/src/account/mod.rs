@@ -1,1 +1,183 @@
-//! Counting: guards over the policy's counts, the shared table, the kernel's programs.
+//! 5. What is in flight where: as this process counts it, tells the others, and as the kernel sees it.
+//!
+//! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
+//! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
+//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `links`, `cgroup`, `caps`,
+//! `anchor` (what happens when this process dies), `log`, [`view`] (reading pins without being a router). [`Account`] does
+//! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
+//! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
+
+mod anchor;
+mod caps;
+mod cgroup;
+pub mod guard;
+mod kernel;
+pub mod ledger;
+mod links;
+mod log;
+mod maps;
+mod pins;
+mod region;
+mod rows;
+pub mod view;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use aya::maps::{MapData, SkStorage};
+use parking_lot::Mutex;
+use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
+use router_policy::{InFlight, LoadTable};
+
+pub use cgroup::CgroupError;
+pub use guard::InFlightGuard;
+pub use kernel::{KernelError, KernelMode, KernelOptions, open};
+pub use ledger::{Ledger, Placed};
+pub use links::Link;
+pub use log::LogReader;
+pub use rows::RowError;
+
+/// Whether the kernel takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does: counts are shared, survive restarts, and are cleared when this process dies.
+    On {
+        /// Programs that are attached.
+        programs: Vec<&'static str>,
+        /// One line a program that could not be; the others work without it.
+        missing: Vec<String>,
+    },
+    /// It does not: counts are in this process's memory.
+    Off {
+        /// Why, in one line.
+        reason: String,
+    },
+}
+
+impl State {
+    /// Whether the kernel takes part.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        matches!(self, Self::On { .. })
+    }
+}
+
+/// Whose a socket is, for the kernel's counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It carries requests.
+    Router,
+    /// It carries probes and scrapes; not counted.
+    Probe,
+}
+
+/// This process's share of the counts. Clones are handles of the same.
+///
+/// The slot is given back when the last clone goes: first this process's values are zeroed, then the anchor
+/// closes. So whoever publishes counts holds a clone.
+#[derive(Clone, Debug)]
+pub struct Account(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    state: State,
+    rows: Mutex<rows::Rows>,
+    // Before `sharing`: the slot is emptied before its anchor closes.
+    table: maps::SharedTable,
+    sharing: Option<Sharing>,
+}
+
+/// What an account holds besides the table when the kernel takes part.
+#[derive(Debug)]
+struct Sharing {
+    socks: Mutex<SkStorage<MapData, SockState>>,
+    logs: Mutex<Option<LogReader>>,
+    _anchor: anchor::Anchor,
+}
+
+impl Account {
+    /// An account of this process alone, without kernel.
+    ///
+    /// # Errors
+    /// There is no memory for the table.
+    pub fn in_memory(reason: impl Into<String>) -> io::Result<Self> {
+        let table = maps::Table::private()?;
+        let slot = table.claim(1, std::process::id(), 0).expect("invariant: a new table has free slots");
+        Ok(Self(Arc::new(Inner {
+            state: State::Off { reason: reason.into() },
+            rows: Mutex::new(rows::Rows::new(rows::Keys::Private(Default::default()))),
+            table: maps::SharedTable { table, slot },
+            sharing: None,
+        })))
+    }
+
+    /// Whether the kernel takes part, and if not, why.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.0.state
+    }
+
+    /// This process's slot.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        self.0.table.slot
+    }
+
+    /// The row of a backend's address, used by this process until [`Self::unregister`]. Backends with one address
+    /// share a row; a row is found again after a restart, with its totals. `url` must carry no credentials.
+    ///
+    /// # Errors
+    /// [`RowError`]; above all, that all rows are in use.
+    pub fn register(&self, addr: BackendAddr, url: &str) -> Result<BackendId, RowError> {
+        self.0.rows.lock().register(&self.0.table, addr, url)
+    }
+
+    /// Ends one [`Self::register`]. To be called when nothing is in flight there any more.
+    pub fn unregister(&self, id: BackendId) {
+        self.0.rows.lock().unregister(&self.0.table, id);
+    }
+
+    /// A copy of a row. Kernel fields stay 0 while [`State::is_on`] is false.
+    #[must_use]
+    pub fn row(&self, id: BackendId) -> BackendLoad {
+        self.0.table.table.row(id)
+    }
+
+    /// Requests in flight at a backend, over all router processes of the host.
+    #[must_use]
+    pub fn in_flight(&self, id: BackendId) -> u32 {
+        self.0.table.table.in_flight(id)
+    }
+
+    /// Tells the kernel whose a socket is. To be called before it connects; without kernel it does nothing.
+    ///
+    /// # Errors
+    /// The kernel refuses; the socket then counts as a foreign one.
+    pub fn mark_socket(&self, socket: impl AsFd, role: Role, backend: BackendId) -> io::Result<()> {
+        let Some(sharing) = &self.0.sharing else { return Ok(()) };
+        let role = match role {
+            Role::Router => SockState::ROUTER,
+            Role::Probe => SockState::PROBE,
+        };
+        let mark = SockState { backend_plus1: backend.index() as u32 + 1, ..SockState::marked(role) };
+        let socket: BorrowedFd<'_> = socket.as_fd();
+        sharing.socks.lock().insert(&socket.as_raw_fd(), mark, 0).map_err(io::Error::other)
+    }
+
+    /// The reader of what the programs log, once; only in the process in slot 0.
+    #[must_use]
+    pub fn log_reader(&self) -> Option<LogReader> {
+        self.0.sharing.as_ref()?.logs.lock().take()
+    }
+}
+
+impl LoadTable for Account {
+    fn others(&self, id: BackendId) -> InFlight {
+        self.0.table.others(id)
+    }
+
+    fn publish(&self, id: BackendId, own: InFlight) {
+        self.0.table.publish(id, own);
+    }
+}

@@ -1,5 +1,13 @@
-//! The engines: who they are ([`registry`]), what they say ([`scrape`]), whether they answer ([`probe`]).
+//! The engines: who they are ([`registry`]), where they are ([`resolve`]), whether they answer ([`probe`]), what
+//! they say of their load ([`scrape`], over the pure [`metrics_text`]); [`watch`] asks each of them in turn.
 
+pub mod metrics_text;
+pub mod probe;
 pub mod registry;
+pub mod resolve;
+pub mod scrape;
+pub mod watch;
 
-pub use registry::{Registry, Target};
+pub use probe::Mark;
+pub use registry::{Registry, ScrapeFailure, Target};
+pub use watch::{ReportSink, WatchConfig, watch_all};

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use router_policy::{BackendId, Nanos};
+use tokio::sync::Notify;
 
 /// One engine as the data plane needs it.
 #[derive(Debug)]
@@ -26,12 +28,43 @@ pub struct Target {
     /// Configured model (it makes the engine ready without being asked).
     pub has_configured_model: bool,
     backoff: Mutex<Backoff>,
+    failed: Notify,
+    scrape_failures: [AtomicU64; ScrapeFailure::ALL.len()],
 }
 
 #[derive(Debug, Default)]
 struct Backoff {
     failures: u32,
     until: Nanos,
+}
+
+/// Why a question for an engine's load brought no usable report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScrapeFailure {
+    /// No connection, or no answer in time.
+    Unreachable,
+    /// A status other than 200.
+    Refused,
+    /// The answer is larger than is read.
+    TooLarge,
+    /// Running or waiting are missing or no numbers.
+    Incomplete,
+}
+
+impl ScrapeFailure {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Unreachable, Self::Refused, Self::TooLarge, Self::Incomplete];
+
+    /// The failure as one word, for labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::TooLarge => "too_large",
+            Self::Incomplete => "incomplete",
+        }
+    }
 }
 
 impl Target {
@@ -46,8 +79,19 @@ impl Target {
         authorization: Option<hyper::header::HeaderValue>,
         has_configured_model: bool,
     ) -> Self {
-        let backoff = Mutex::default();
-        Self { id, url, addr, authority, base_path, authorization, has_configured_model, backoff }
+        let (backoff, failed, scrape_failures) = Default::default();
+        Self {
+            id,
+            url,
+            addr,
+            authority,
+            base_path,
+            authorization,
+            has_configured_model,
+            backoff,
+            failed,
+            scrape_failures,
+        }
     }
 
     /// A connection failed: no requests there for a while, doubling from `min` to `max`. Returns until when.
@@ -59,7 +103,16 @@ impl Target {
             b.failures += 1;
             b.until = now + pause;
         }
-        b.until
+        let until = b.until;
+        drop(b);
+        self.failed.notify_one();
+        until
+    }
+
+    /// Waits for the next failed connection; one that failed since the last wait counts. One waiter only. Dropping
+    /// the future loses nothing.
+    pub async fn failure(&self) {
+        self.failed.notified().await;
     }
 
     /// A connection came about: no back-off.
@@ -73,6 +126,23 @@ impl Target {
     #[must_use]
     pub fn may_try(&self, now: Nanos) -> bool {
         now >= self.backoff.lock().until
+    }
+
+    /// When the back-off ends; in the past if there is none.
+    #[must_use]
+    pub fn backoff_until(&self) -> Nanos {
+        self.backoff.lock().until
+    }
+
+    /// Counts a scrape that brought no usable report.
+    pub fn count_scrape_failure(&self, why: ScrapeFailure) {
+        self.scrape_failures[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many scrapes failed so.
+    #[must_use]
+    pub fn scrape_failures(&self, why: ScrapeFailure) -> u64 {
+        self.scrape_failures[why as usize].load(Ordering::Relaxed)
     }
 }
 

@@ -1,1 +1,6 @@
 //! One file a subcommand.
+
+pub mod bpf;
+pub mod check;
+pub mod serve;
+pub mod status;

@@ -1,10 +1,20 @@
-//! The checked configuration of one router: what flags, environment and file resolve to. Units end names.
+//! The checked configuration of one router: what flags, environment and file ([`file`]) resolve to ([`resolve`]).
+//! It does not read the command line ([`crate::cli`] does) and acts on nothing. Invariant: a [`Config`] that came
+//! out of [`resolve`] is within the bounds the help states.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
+
+pub mod backend;
+pub mod file;
+pub mod resolve;
+pub mod settings;
+pub mod values;
+
+pub use settings::ConfigError;
 
 /// Everything `unlatch serve` was asked for, checked.
 #[derive(Clone, Debug)]
@@ -31,6 +41,83 @@ pub struct Config {
     pub shutdown_deadline: Duration,
     /// Seed of the policy's random choices; `None` = from the operating system.
     pub seed: Option<u64>,
+    /// What is logged.
+    pub log: LogConfig,
+}
+
+impl Default for Config {
+    /// What an empty configuration resolves to, but with one worker.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8001)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)),
+            backends: Vec::new(),
+            policy: PolicyConfig::default(),
+            workers: 1,
+            kernel: KernelConfig::default(),
+            proxy_paths: Vec::new(),
+            debug_headers: false,
+            limits: Limits::default(),
+            shutdown_deadline: Duration::from_secs(30),
+            seed: None,
+            log: LogConfig::default(),
+        }
+    }
+}
+
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogConfig {
+    /// From which level on.
+    pub level: LogLevel,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// From which level on is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// Someone must act.
+    Error,
+    /// Degraded.
+    Warn,
+    /// The life of the process.
+    #[default]
+    Info,
+    /// Each request.
+    Debug,
+    /// Each decision.
+    Trace,
+}
+
+impl LogLevel {
+    /// All levels.
+    pub const ALL: [Self; 6] = [Self::Off, Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+
+    /// The level as flags and configuration write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
 /// One engine as configured. A name that resolves to several addresses becomes several backends.

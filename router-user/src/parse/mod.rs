@@ -1,8 +1,15 @@
-//! From a request's bytes to its shape.
+//! From a request's bytes to its shape: what the path is ([`path`]), what the body asks for (an object of the OpenAI dialects, over the
+//! scanner [`json`]). Pure functions; the bytes stay with the caller, who forwards them as they came.
 
 use bytes::Bytes;
 use router_policy::RequestShape;
 use router_policy::prefix::HashKey;
+
+pub mod json;
+mod openai;
+pub mod path;
+
+pub use path::classify;
 
 /// What a path is to the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +34,15 @@ pub struct BodyError {
     pub at: usize,
 }
 
-/// Reads the shape of a body on an inference path. One pass, no copy of the prompt; O(bytes).
+/// Reads the shape of a body on an inference path. One scan of the whole body, then one of the prompt's part, which
+/// is hashed where it lies: no copy, no allocation but the hashes; O(bytes).
+///
+/// A model that is absent, `null`, empty or no text is `None`: any backend may serve the request. A prompt that
+/// cannot be read (`messages` is a number) gives a shape that is not `shaped`.
 ///
 /// # Errors
-/// [`BodyError`] if the body is empty, no JSON object, or not closed. Legal but odd bodies give a shape.
+/// [`BodyError`] if the body is empty, no JSON object, not closed, or nested deeper than [`json::DEPTH_MAX`]. Legal
+/// but odd bodies give a shape.
 pub fn shape(body: &Bytes, key: &HashKey) -> Result<RequestShape, BodyError> {
-    let _ = (body, key);
-    Err(BodyError { what: "not read yet", at: 0 })
+    openai::shape(body, key)
 }

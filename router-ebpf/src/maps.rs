@@ -1,0 +1,32 @@
+//! Every map of the object: key, value, writers, bound.
+//!
+//! Defined through BTF, so that `bpftool map dump` prints fields by name. The router pins each under
+//! `<pin-dir>/v1/<name>`, and maps the arrays into its own memory.
+
+use aya_ebpf::bindings::BPF_F_MMAPABLE;
+use aya_ebpf::btf_maps::{Array, HashMap, SkStorage};
+use aya_ebpf::macros::btf_map;
+use router_common::limits::{MAX_BACKENDS, MAX_WORKERS};
+use router_common::{BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+
+const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
+
+/// Row → what is at the backend. Kernel and routers write different cache lines of a row.
+#[btf_map]
+pub(crate) static LOAD: Array<BackendLoad, MAX_BACKENDS, MMAPABLE> = Array::new();
+
+/// Slot → the router process in it. Claimed by the process, freed by [`crate::release`].
+#[btf_map]
+pub(crate) static WORKERS: Array<WorkerSlot, MAX_WORKERS, MMAPABLE> = Array::new();
+
+/// Row → URL and users of the row. Routers write it; no program reads it, it is here to be created with the rest.
+#[btf_map]
+pub(crate) static NAMES: Array<BackendName, MAX_BACKENDS, MMAPABLE> = Array::new();
+
+/// Address → row. Routers write it, one entry a row in use; a full map refuses the next backend.
+#[btf_map]
+pub(crate) static BACKENDS: HashMap<BackendAddr, u32, MAX_BACKENDS> = HashMap::new();
+
+/// Socket → its state. Dies with the socket; routers mark their own sockets in it before connecting.
+#[btf_map]
+pub(crate) static SOCKS: SkStorage<SockState> = SkStorage::new();

@@ -1,0 +1,209 @@
+//! 1. Client connections: one listening socket, a cap, and HTTP/1.1 on each connection.
+//!
+//! Every worker accepts from the same socket: an idle worker takes the next connection, so that few long-lived
+//! connections still spread over the workers (with `SO_REUSEPORT` the kernel would spread them by hash, and four
+//! connections could all land on one worker). Without that option a port in use is an error at start.
+//!
+//! Does not know what a request is for: it hands requests to a [`Service`]. Invariant: a connection that was
+//! accepted holds a permit of the cap until its task has ended, whichever way.
+
+pub mod limit;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::header::HeaderValue;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::shutdown::{Ending, Phase};
+use limit::{Connections, Counters};
+
+/// After an accept error that will not pass at once (no descriptors left), so long is waited.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections the kernel completes before we accept them.
+const BACKLOG: i32 = 1024;
+
+/// A silent connection is probed after this long, so that a vanished client frees its engine.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// Its IP address as a header value.
+    pub ip: HeaderValue,
+}
+
+impl Client {
+    fn new(addr: SocketAddr) -> Self {
+        let ip = addr.ip().to_canonical().to_string();
+        let ip = HeaderValue::from_str(&ip).expect("invariant: an address is visible ASCII");
+        Self { addr, ip }
+    }
+}
+
+/// What answers requests. Dropping the future means that the client left.
+pub trait Service: Send + Sync + 'static {
+    /// The response's body.
+    type Body: Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
+
+    /// Answers one request.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        client: &Client,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// Bounds of the downstream side; see `config::Limits`.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptLimits {
+    /// Request line and headers. Up to twice this much is read, so that the error can be a proper one.
+    pub head_bytes_max: usize,
+    /// Time for a head to arrive; also how long a connection may idle between two requests.
+    pub head_timeout: Duration,
+}
+
+/// Binds the one listening socket. What is set here is inherited by every accepted connection.
+///
+/// # Errors
+/// The address is in use, not ours, or not allowed.
+pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // So that a restart does not wait for TIME_WAIT; a live listener is still "address in use".
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
+    bind(socket.as_fd(), &addr)?;
+    listen(socket.as_fd(), BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts on this worker until draining begins, then returns at once: connections end by themselves, and
+/// [`Connections::drained`] waits for them. Dropping the future stops accepting too.
+///
+/// # Errors
+/// The listener cannot be registered with the worker's runtime.
+pub async fn serve<S: Service>(
+    listener: std::net::TcpListener,
+    service: Arc<S>,
+    limits: AcceptLimits,
+    connections: Arc<Connections>,
+    mut ending: Ending,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let http = http(limits);
+    loop {
+        let accepted = tokio::select! {
+            // Stopping first: a busy listener must not put it off.
+            biased;
+            () = ending.reached(Phase::Draining) => return Ok(()),
+            accepted = accept_one(&listener, &connections) => accepted,
+        };
+        match accepted {
+            Ok((stream, addr, permit)) => {
+                let conn = connection(http.clone(), stream, addr, Arc::clone(&service), ending.clone());
+                let counters = Arc::clone(connections.counters());
+                // Owned by the permit: the process waits for all permits, then drops the runtime and its tasks.
+                tokio::spawn(async move {
+                    let ended = conn.await;
+                    counters.ended(&ended);
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                connections.counters().accept_errors.inc();
+                if !is_of_one_connection(&error) {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for room below the cap, then for a connection.
+async fn accept_one(
+    listener: &TcpListener,
+    connections: &Connections,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = connections.permit().await;
+    let (stream, addr) = listener.accept().await?;
+    Ok((stream, addr, permit))
+}
+
+/// The client gave up while it waited in the queue: nothing is wrong with the listener.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+fn http(limits: AcceptLimits) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    let head_bytes_max = limits.head_bytes_max.saturating_mul(2);
+    // Beyond this hyper answers 431 without a body.
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_header_size(head_bytes_max);
+    // Room for a head; body and answer are read and written through the same buffer.
+    http.max_buf_size(head_bytes_max.max(400 << 10));
+    http
+}
+
+/// One connection, until the client leaves, or draining begins and its request has ended.
+async fn connection<S: Service>(
+    http: http1::Builder,
+    stream: TcpStream,
+    addr: SocketAddr,
+    service: Arc<S>,
+    mut ending: Ending,
+) -> hyper::Result<()> {
+    let client = Client::new(addr);
+    let answer = service_fn(|request| async {
+        Ok::<_, std::convert::Infallible>(service.answer(request, &client).await)
+    });
+    let mut conn = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer));
+    tokio::select! {
+        // The connection first: it is what there is to do nearly always.
+        biased;
+        ended = conn.as_mut() => return ended,
+        () = ending.reached(Phase::Draining) => {}
+    }
+    conn.as_mut().graceful_shutdown();
+    conn.await
+}
+
+impl Counters {
+    fn ended(&self, ended: &hyper::Result<()>) {
+        match ended {
+            Ok(()) => {}
+            Err(error) if error.is_parse_too_large() => {
+                self.heads_too_large.inc();
+            }
+            Err(error) if error.is_parse() => {
+                self.malformed.inc();
+            }
+            Err(error) if error.is_timeout() => {
+                self.head_timeouts.inc();
+            }
+            Err(_client_left) => {
+                self.broken_off.inc();
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Loading and attaching the programs, and taking a slot among the router processes.
+//!
+//! Each program is loaded by itself: without `inflight_sockops` connections are not counted, and the rest works.
+//! Without `release` nobody would free the slot of a process that dies, so counts are then not shared at all.
+//! Nothing is detached on exit: connections that close while no program is attached would never be subtracted.
+//! Invariant: whatever fails on the way leaves `Account::in_memory` with one line that says why.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aya::maps::{HashMap, Map, MapData, SkStorage};
+use aya::programs::links::FdLink;
+use aya::programs::{CgroupAttachMode, CgroupSock, ProgramError, SockOps};
+use aya::{Ebpf, EbpfLoader};
+use parking_lot::Mutex;
+use router_common::limits::MAX_WORKERS;
+
+use super::cgroup::{self, CgroupError, Place};
+use super::maps::{SharedTable, Table};
+use super::pins::PinDir;
+use super::region::Access;
+use super::rows::{Keys, Rows};
+use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, links, log};
+
+/// The object that `cargo xtask ebpf` builds, or the committed copy of it.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
+
+/// Counts connections.
+const SOCKOPS: &str = "inflight_sockops";
+/// Frees the slots of dead processes.
+const RELEASE: &str = "release";
+
+/// Whether to use the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KernelMode {
+    /// If it can be used.
+    #[default]
+    Auto,
+    /// Fail without it.
+    On,
+    /// Do not try.
+    Off,
+}
+
+/// How to use the kernel.
+#[derive(Clone, Debug)]
+pub struct KernelOptions {
+    /// Whether at all.
+    pub mode: KernelMode,
+    /// Directory of pins; those of this layout lie in `v1` below it.
+    pub pin_dir: PathBuf,
+    /// The cgroup to attach to; `None` = this process's own. It must be the own one or above it.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Why the kernel is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// Capabilities are missing.
+    #[error("{0}")]
+    Capabilities(String),
+    /// No cgroup to attach to.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// Pins need a BPF file system.
+    #[error("{} is not on a BPF file system{}", .path.display(), mount_failed(.mount))]
+    NotBpffs {
+        /// The directory of pins.
+        path: PathBuf,
+        /// Why it could not be mounted, if that was tried.
+        mount: Option<io::Error>,
+    },
+    /// Something under the directory of pins cannot be read or changed.
+    #[error("cannot use {}: {source}", .path.display())]
+    Pins {
+        /// What.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// What is pinned is not ours, or of another layout.
+    #[error("{} has another layout ({found}); it is left alone", .path.display())]
+    Layout {
+        /// The pin.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
+    /// Nothing is pinned there.
+    #[error("nothing is pinned under {}", .0.display())]
+    NothingPinned(PathBuf),
+    /// The kernel refused the object or its maps.
+    #[error("cannot load the BPF object: {0}")]
+    Load(String),
+    /// The kernel refused a program that counts cannot be shared without.
+    #[error("cannot attach {0}")]
+    Program(String),
+    /// Too many router processes.
+    #[error("all {MAX_WORKERS} slots for router processes are taken")]
+    NoSlot,
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl KernelError {
+    pub(super) fn pins(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Pins { path, source }
+    }
+
+    fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}
+
+fn mount_failed(mount: &Option<io::Error>) -> String {
+    mount.as_ref().map(|error| format!(", and mounting one failed: {error}")).unwrap_or_default()
+}
+
+/// An account with the kernel if the mode allows, else in memory. In mode `auto` the reason for the latter is in
+/// [`Account::state`], for the caller to log.
+///
+/// # Errors
+/// In mode `on`, whatever keeps the kernel out. In the others, only that there is no memory.
+pub fn open(options: &KernelOptions) -> Result<Account, KernelError> {
+    let in_memory = |reason: &str| Account::in_memory(reason).map_err(KernelError::io("cannot map memory"));
+    match options.mode {
+        KernelMode::Off => in_memory("switched off"),
+        KernelMode::On => share(options),
+        KernelMode::Auto => share(options).or_else(|error| in_memory(&one_line(&error))),
+    }
+}
+
+/// Opens or makes the pins, attaches what is not attached yet, and takes a slot.
+fn share(options: &KernelOptions) -> Result<Account, KernelError> {
+    if let Some(missing) = caps::missing() {
+        return Err(KernelError::Capabilities(missing));
+    }
+    let place = cgroup::place(options.cgroup.as_deref())?;
+    let dir = PinDir::create(&options.pin_dir)?;
+    let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
+    let on_links = |error| KernelError::Pins { path: dir.links(), source: error };
+    if dir.is_complete()? {
+        links::sweep(&dir).map_err(on_links)?;
+    } else {
+        // Links without their maps count into maps that nobody can reach.
+        links::remove_all(&dir).map_err(on_links)?;
+    }
+    let mut ebpf = load(&dir)?;
+    let sockops = attach(&mut ebpf, SOCKOPS, &place, &dir);
+    attach(&mut ebpf, RELEASE, &place, &dir).map_err(KernelError::Program)?;
+    let mut programs = vec![RELEASE];
+    let mut missing = Vec::new();
+    match sockops {
+        Ok(()) => programs.insert(0, SOCKOPS),
+        Err(reason) => missing.push(reason),
+    }
+    account(ebpf, dir, State::On { programs, missing })
+}
+
+/// Creates the maps that are not pinned yet, and opens the others.
+fn load(dir: &PinDir) -> Result<Ebpf, KernelError> {
+    let mut loader = EbpfLoader::new();
+    // No program reads kernel structures, so none is relocated against the kernel's BTF.
+    loader.btf(None);
+    for name in PinDir::map_names() {
+        loader.map_pin_path(name, dir.map(name));
+    }
+    loader.load(OBJECT).map_err(|error| KernelError::Load(one_line(&error)))
+}
+
+/// Takes a slot and gathers what an account holds.
+fn account(mut ebpf: Ebpf, dir: PinDir, state: State) -> Result<Account, KernelError> {
+    let [load, workers, names] = ["LOAD", "WORKERS", "NAMES"].map(|name| dir.open_existing(name));
+    let (load, workers, names) = (load?, workers?, names?);
+    let fds = [&load, &workers, &names].map(|map| map.fd().as_fd());
+    let table =
+        Table::over(fds[0], fds[1], fds[2], Access::Write).map_err(KernelError::io("cannot map the maps"))?;
+    let anchor = anchor::Anchor::new().map_err(KernelError::io("cannot make the anchor socket"))?;
+    let slot = table.claim(anchor.cookie(), std::process::id(), monotonic_ns()).ok_or(KernelError::NoSlot)?;
+    let table = SharedTable { table, slot };
+    let keys: HashMap<MapData, _, _> = take(&mut ebpf, "BACKENDS")?;
+    let socks: SkStorage<MapData, _> = take(&mut ebpf, "SOCKS")?;
+    // Records of the programs are for people: without the ring there are none, and all else works.
+    let logs = (slot == 0)
+        .then(|| aya_log::EbpfLogger::init_with_logger(&mut ebpf, log::ToTracing).ok().map(LogReader))
+        .flatten();
+    Ok(Account(Arc::new(Inner {
+        state,
+        rows: Mutex::new(Rows::new(Keys::Pinned { map: keys, dir })),
+        table,
+        sharing: Some(Sharing { socks: Mutex::new(socks), logs: Mutex::new(logs), _anchor: anchor }),
+    })))
+}
+
+fn take<T: TryFrom<Map, Error: std::error::Error>>(ebpf: &mut Ebpf, name: &str) -> Result<T, KernelError> {
+    let map =
+        ebpf.take_map(name).ok_or_else(|| KernelError::Load(format!("the object has no map {name}")))?;
+    T::try_from(map).map_err(|error| KernelError::Load(one_line(&error)))
+}
+
+/// Makes sure that a program of this very version sees the cgroup, by an own link or by one further up.
+fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<(), String> {
+    let failed = |what: &str, error: &dyn std::error::Error| format!("{name} ({what}): {}", one_line(error));
+    let tag = load_program(ebpf, name).map_err(|error| failed("load", &error))?;
+    let mut above = std::iter::once(&place.attach).chain(&place.ancestors);
+    if above.any(|cgroup| links::on(dir, cgroup, name).is_some_and(|link| link.tag == tag)) {
+        return Ok(());
+    }
+    let directory = links::place(dir, &place.attach);
+    let pin = directory.join(name);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(|error| failed("pin", &error))?;
+    let cgroup = std::fs::File::open(&place.attach.path).map_err(|error| failed("cgroup", &error))?;
+    // The new link first, then away with one of another version: both at once count once, none would count nothing.
+    let link = link_program(ebpf, name, &cgroup).map_err(|error| failed("attach", &error))?;
+    match std::fs::remove_file(&pin) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("unpin", &error)),
+        _ => {}
+    }
+    link.pin(&pin).map_err(|error| failed("pin", &error))?;
+    Ok(())
+}
+
+/// Passes a program through the verifier; returns the digest of its instructions.
+fn load_program(ebpf: &mut Ebpf, name: &str) -> Result<String, ProgramError> {
+    let program =
+        ebpf.program_mut(name).ok_or_else(|| ProgramError::InvalidName { name: name.to_owned() })?;
+    let info = if name == SOCKOPS {
+        let program: &mut SockOps = program.try_into()?;
+        program.load()?;
+        program.info()?
+    } else {
+        let program: &mut CgroupSock = program.try_into()?;
+        program.load()?;
+        program.info()?
+    };
+    Ok(format!("{:016x}", info.tag()))
+}
+
+fn link_program(ebpf: &mut Ebpf, name: &str, cgroup: &std::fs::File) -> Result<FdLink, ProgramError> {
+    let program =
+        ebpf.program_mut(name).ok_or_else(|| ProgramError::InvalidName { name: name.to_owned() })?;
+    // `Single` is right for links: the kernel itself allows several of them on a cgroup.
+    let mode = CgroupAttachMode::Single;
+    let link = if name == SOCKOPS {
+        let program: &mut SockOps = program.try_into()?;
+        let id = program.attach(cgroup, mode)?;
+        program.take_link(id)?.try_into()
+    } else {
+        let program: &mut CgroupSock = program.try_into()?;
+        let id = program.attach(cgroup, mode)?;
+        program.take_link(id)?.try_into()
+    };
+    link.map_err(|error| ProgramError::IOError(io::Error::other(error)))
+}
+
+/// An error and its causes on one line; of a verifier's log only the end, where the verdict is.
+pub(super) fn one_line(error: &dyn std::error::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let first = lines.next().unwrap_or_default().to_owned();
+        let part = match lines.next_back() {
+            Some(last) => format!("{first} … {last}"),
+            None => first,
+        };
+        if !parts.iter().any(|before| before.contains(&part)) {
+            parts.push(part);
+        }
+        next = error.source();
+    }
+    parts.join(": ")
+}
+
+/// `CLOCK_MONOTONIC`, the clock of the programs.
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    #[expect(unsafe_code, reason = "std's Instant does not tell its value")]
+    // SAFETY: memory for the answer; the clock always exists.
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+    }
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KernelError, KernelMode, KernelOptions, one_line, open};
+    use std::io;
+
+    #[test]
+    fn an_error_with_a_log_becomes_one_line() {
+        let inner = io::Error::other("Permission denied\n 0: r1 = r10\n 1: exit\nR0 !read_ok\n");
+        let error = KernelError::Io { what: "load", source: inner };
+        assert_eq!(one_line(&error), "load: Permission denied … R0 !read_ok");
+    }
+
+    #[test]
+    fn off_counts_in_memory_and_says_so() {
+        let options = KernelOptions { mode: KernelMode::Off, pin_dir: "/nowhere".into(), cgroup: None };
+        let account = open(&options).unwrap();
+        assert!(!account.state().is_on());
+    }
+}

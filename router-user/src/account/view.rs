@@ -1,0 +1,186 @@
+//! Reading and removing pins without being a router: what `unlatch status` and `unlatch bpf` stand on.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use aya::maps::{HashMap, Map, MapData};
+use router_common::limits::MAX_WORKERS;
+use router_common::{BackendAddr, BackendId, BackendLoad, WorkerSlot};
+
+use super::kernel::{KernelError, one_line};
+use super::links::{self, Link};
+use super::maps::{Table, ids};
+use super::pins::PinDir;
+use super::region::Access;
+use super::rows;
+
+/// The pinned tables, to be read.
+#[derive(Debug)]
+pub struct View {
+    dir: PinDir,
+    table: Table,
+}
+
+/// One row that was given to a backend.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which.
+    pub id: BackendId,
+    /// The backend's URL.
+    pub url: String,
+    /// Its address; `None` if no key leads to the row any more.
+    pub addr: Option<SocketAddr>,
+    /// Requests in flight over all live slots.
+    pub in_flight: u32,
+    /// The slots that use it, one bit each.
+    pub users: u32,
+    /// Its values.
+    pub load: BackendLoad,
+}
+
+impl View {
+    /// The pins of this layout below a directory.
+    ///
+    /// # Errors
+    /// [`KernelError::NothingPinned`], [`KernelError::Layout`], or why they cannot be read.
+    pub fn open(pin_dir: &Path) -> Result<Self, KernelError> {
+        let dir = PinDir::at(pin_dir);
+        let [load, workers, names] = ["LOAD", "WORKERS", "NAMES"].map(|name| dir.open_existing(name));
+        let (load, workers, names) = (load?, workers?, names?);
+        let table = Table::over(load.fd().as_fd(), workers.fd().as_fd(), names.fd().as_fd(), Access::Read)
+            .map_err(|source| KernelError::Io { what: "cannot map the maps", source })?;
+        Ok(Self { dir, table })
+    }
+
+    /// Where the pins lie.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The live router processes by slot.
+    #[must_use]
+    pub fn workers(&self) -> Vec<(usize, WorkerSlot)> {
+        let all = (0..MAX_WORKERS).map(|slot| (slot, self.table.worker(slot)));
+        all.filter(|(_, worker)| worker.cookie != 0).collect()
+    }
+
+    /// Every row that was given to a backend, in order.
+    ///
+    /// # Errors
+    /// The map of addresses cannot be read.
+    pub fn rows(&self) -> Result<Vec<Row>, KernelError> {
+        let map = Map::HashMap(self.dir.open_existing("BACKENDS")?);
+        let unreadable = |error: aya::maps::MapError| KernelError::Load(one_line(&error));
+        let map: HashMap<MapData, BackendAddr, u32> = map.try_into().map_err(unreadable)?;
+        let addresses = rows::addresses(&map).map_err(unreadable)?;
+        let addr = |id: BackendId| {
+            let (addr, _) = addresses.iter().find(|(_, row)| *row as usize == id.index())?;
+            addr.to_socket_addr()
+        };
+        let named = ids().filter_map(|id| Some((id, self.table.name(id)?)));
+        Ok(named
+            .map(|(id, url)| Row {
+                id,
+                url,
+                addr: addr(id),
+                in_flight: self.table.in_flight(id),
+                users: self.table.refs(id),
+                load: self.table.row(id),
+            })
+            .collect())
+    }
+}
+
+/// What lies under a directory of pins.
+#[derive(Clone, Debug)]
+pub struct Pinned {
+    /// The directory of this layout.
+    pub path: PathBuf,
+    /// Maps, by name.
+    pub maps: Vec<&'static str>,
+    /// Links.
+    pub links: Vec<Link>,
+}
+
+/// Lists what is pinned below a directory; empty if there is none.
+///
+/// # Errors
+/// A directory cannot be listed.
+pub fn pinned(pin_dir: &Path) -> Result<Pinned, KernelError> {
+    let dir = PinDir::at(pin_dir);
+    let maps = PinDir::map_names().filter(|name| dir.map(name).exists()).collect();
+    let links = links::pinned(&dir).map_err(KernelError::pins(&dir.links()))?;
+    Ok(Pinned { path: dir.path().to_owned(), maps, links })
+}
+
+/// Whether to detach under a running router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detach {
+    /// Not while a slot is live, nor what is of another layout.
+    Careful,
+    /// In any case.
+    Forced,
+}
+
+/// Why nothing was detached.
+#[derive(Debug, thiserror::Error)]
+pub enum DetachError {
+    /// Routers are running.
+    #[error("routers are running (pid {}); stop them, or use --force", list(.0))]
+    Live(Vec<u32>),
+    /// The pins cannot be read or removed.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+fn list(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Takes off every link and pin below a directory, and the directories. Returns what there was.
+///
+/// # Errors
+/// [`DetachError`]; nothing was taken off if it is [`DetachError::Live`].
+pub fn detach(pin_dir: &Path, how: Detach) -> Result<Pinned, DetachError> {
+    let before = pinned(pin_dir)?;
+    let dir = PinDir::at(pin_dir);
+    if !dir.exists() {
+        return Ok(before);
+    }
+    let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
+    if how == Detach::Careful {
+        refuse_if_used(pin_dir)?;
+    }
+    links::remove_all(&dir).map_err(KernelError::pins(&dir.links()))?;
+    for name in PinDir::map_names() {
+        gone(fs::remove_file(dir.map(name))).map_err(KernelError::pins(&dir.map(name)))?;
+    }
+    for directory in [dir.links(), dir.path().to_owned()] {
+        gone(fs::remove_dir(&directory)).map_err(KernelError::pins(&directory))?;
+    }
+    // Other layouts may lie there, or it may be a mount point: then it stays.
+    let _ = fs::remove_dir(pin_dir);
+    Ok(before)
+}
+
+fn refuse_if_used(pin_dir: &Path) -> Result<(), DetachError> {
+    match View::open(pin_dir) {
+        Ok(view) => {
+            let pids: Vec<u32> = view.workers().into_iter().map(|(_, worker)| worker.pid).collect();
+            if pids.is_empty() { Ok(()) } else { Err(DetachError::Live(pids)) }
+        }
+        Err(KernelError::NothingPinned(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,49 @@
+//! From configured backends to rows: names become addresses, addresses rows, rows targets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use router_common::BackendAddr;
+use tokio::runtime::Runtime;
+
+use super::StartError;
+use crate::account::{Account, Ledger};
+use crate::backends::{Registry, Target, resolve};
+use crate::config::BackendConfig;
+
+/// Takes in every configured backend. A name with several addresses becomes several backends; one address given
+/// twice is one backend, with the first one's configuration.
+pub(super) fn take_in(
+    configured: &[BackendConfig],
+    runtime: &Runtime,
+    account: &Account,
+    ledger: &Ledger,
+    registry: &Registry,
+) -> Result<(), StartError> {
+    let mut targets: Vec<Arc<Target>> = Vec::new();
+    for backend in configured {
+        let refuse = |why: String| StartError::Backend { url: backend.spec.url.clone(), why };
+        for (spec, addr) in resolve::expand(backend, &addresses(backend, runtime)?) {
+            if targets.iter().any(|t| t.addr == addr) {
+                tracing::warn!(backend = spec.url, %addr, "this address is already a backend");
+                continue;
+            }
+            let id = account
+                .register(BackendAddr::from_socket_addr(addr), &spec.url)
+                .map_err(|e| refuse(e.to_string()))?;
+            let target = resolve::target(id, backend, &spec, addr).map_err(|e| refuse(e.to_string()))?;
+            ledger.set_backend(id, spec);
+            targets.push(Arc::new(target));
+        }
+    }
+    registry.set(targets);
+    Ok(())
+}
+
+/// Asks in a thread of its own: the caller's may belong to a runtime, where waiting for another one is forbidden.
+fn addresses(backend: &BackendConfig, runtime: &Runtime) -> Result<Vec<SocketAddr>, StartError> {
+    let ask = || runtime.block_on(resolve::resolve(backend));
+    let asked = std::thread::scope(|scope| scope.spawn(ask).join());
+    let failed = |source| StartError::Resolve { url: backend.spec.url.clone(), source };
+    asked.unwrap_or_else(|_panic| Err(std::io::Error::other("the resolver panicked"))).map_err(failed)
+}

@@ -1,0 +1,140 @@
+//! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use prometheus_client::registry::Registry as Series;
+use router_policy::{Nanos, PolicyName};
+use tokio::runtime::Runtime;
+
+use super::{RunningRouter, StartError, kernel};
+use crate::account::{Account, Ledger, Role, State};
+use crate::backends::ScrapeFailure;
+use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
+use crate::clock;
+use crate::config::Config;
+use crate::observe::admin::{self, Admin};
+use crate::observe::status::pool;
+use crate::observe::{BackendStatus, KernelStatus, Status, StatusSource};
+use crate::shutdown::{Ending, Phase};
+
+/// The control thread.
+#[derive(Debug)]
+pub(super) struct Control(JoinHandle<()>);
+
+/// Its runtime.
+pub(super) fn runtime() -> Result<Runtime, StartError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Internal)
+}
+
+/// Starts it. Engines are watched, and operators answered, until the control plane's switch says stopping.
+pub(super) fn start(
+    router: &RunningRouter,
+    config: &Config,
+    runtime: Runtime,
+    admin: TcpListener,
+    series: Series,
+) -> Result<Control, StartError> {
+    let source = Source {
+        ledger: Arc::clone(&router.ledger),
+        registry: Arc::clone(&router.registry),
+        account: router.account.clone(),
+        policy: config.policy.policy,
+        since: clock::now(),
+        data_plane: router.data_plane.listen(),
+    };
+    let watch = WatchConfig::new(config, kernel::mark(&router.account, Role::Probe));
+    let ending = router.control_plane.listen();
+    let body = move || {
+        if let Err(error) = runtime.block_on(run(source, watch, admin, series, ending)) {
+            tracing::error!(%error, "the admin plane cannot be served");
+        }
+    };
+    let thread = std::thread::Builder::new().name("unlatch-control".to_owned());
+    Ok(Control(thread.spawn(body).map_err(StartError::Internal)?))
+}
+
+impl Control {
+    pub(super) fn join(self) {
+        if self.0.join().is_err() {
+            tracing::error!("the control thread panicked");
+        }
+    }
+}
+
+/// The life of the thread. What it spawns ends with its runtime.
+async fn run(
+    source: Source,
+    watch: WatchConfig,
+    admin: TcpListener,
+    series: Series,
+    mut ending: Ending,
+) -> std::io::Result<()> {
+    if let Some(reader) = source.account.log_reader() {
+        tokio::spawn(async move {
+            if let Err(error) = reader.run().await {
+                tracing::warn!(%error, "the programs' log cannot be read any more");
+            }
+        });
+    }
+    let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
+    let _watches = watch_all(&source.registry.all(), &sink, &watch);
+    let admin_listener = tokio::net::TcpListener::from_std(admin)?;
+    tokio::select! {
+        // The end first: a busy operator must not put it off.
+        biased;
+        () = ending.reached(Phase::Stopping) => {}
+        () = admin::serve(admin_listener, Arc::new(Admin::new(series, Arc::new(source)))) => {}
+    }
+    Ok(())
+}
+
+/// What the admin plane reads.
+struct Source {
+    ledger: Arc<Ledger>,
+    registry: Arc<Registry>,
+    account: Account,
+    policy: PolicyName,
+    since: Nanos,
+    data_plane: Ending,
+}
+
+impl StatusSource for Source {
+    fn status(&self) -> Status {
+        let now = clock::now();
+        Status {
+            now,
+            policy: self.policy,
+            uptime: std::time::Duration::from_nanos(now.0.saturating_sub(self.since.0)),
+            is_draining: self.data_plane.phase() >= Phase::Draining,
+            kernel: self.kernel(),
+            backends: self.registry.all().iter().filter_map(|target| self.backend(target)).collect(),
+        }
+    }
+}
+
+impl Source {
+    fn kernel(&self) -> KernelStatus {
+        match self.account.state() {
+            State::On { programs, missing } => {
+                let line = if missing.is_empty() { "counting".to_owned() } else { missing.join("; ") };
+                KernelStatus { line, programs: programs.iter().map(|&name| (name, true)).collect() }
+            }
+            State::Off { reason } => KernelStatus { line: reason.clone(), programs: Vec::new() },
+        }
+    }
+
+    fn backend(&self, target: &Target) -> Option<BackendStatus> {
+        let snapshot = self.ledger.snapshot(target.id)?;
+        Some(BackendStatus {
+            id: target.id,
+            url: target.url.clone(),
+            pool: pool(snapshot.spec.model.as_deref()).to_owned(),
+            snapshot,
+            backoff_until: target.backoff_until(),
+            scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
+            kernel: self.account.state().is_on().then(|| self.account.row(target.id)),
+        })
+    }
+}

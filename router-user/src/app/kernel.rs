@@ -1,0 +1,45 @@
+//! From configuration to an account, and from the account to the mark of upstream sockets.
+
+use std::sync::Arc;
+
+use crate::account::{self, Account, KernelError, KernelOptions, Role, State};
+use crate::config::{KernelConfig, KernelMode};
+use crate::forward::connect::Mark;
+
+/// Opens the account and says in one line a finding whether the kernel takes part.
+pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
+    let mode = match config.mode {
+        KernelMode::Auto => account::KernelMode::Auto,
+        KernelMode::On => account::KernelMode::On,
+        KernelMode::Off => account::KernelMode::Off,
+    };
+    let options = KernelOptions { mode, pin_dir: config.pin_dir.clone(), cgroup: config.cgroup.clone() };
+    let account = account::open(&options)?;
+    match account.state() {
+        State::On { programs, missing } => {
+            tracing::info!(slot = account.slot(), ?programs, "counting in the kernel");
+            for reason in missing {
+                tracing::warn!(%reason, "a program is not attached");
+            }
+        }
+        State::Off { reason } if config.mode == KernelMode::Off => {
+            tracing::info!(%reason, "counting in process memory");
+        }
+        State::Off { reason } => tracing::warn!(%reason, "counting in process memory"),
+    }
+    Ok(account)
+}
+
+/// What tells the kernel whose a socket is; `None` without kernel.
+pub(super) fn mark(account: &Account, role: Role) -> Option<Mark> {
+    if !account.state().is_on() {
+        return None;
+    }
+    let account = account.clone();
+    Some(Arc::new(move |socket, backend| {
+        if let Err(error) = account.mark_socket(socket, role, backend) {
+            // It is then counted as a foreign one: the counts of the policy stay right.
+            tracing::debug!(backend = backend.index(), %error, "cannot mark a socket");
+        }
+    }))
+}

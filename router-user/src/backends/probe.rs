@@ -1,0 +1,252 @@
+//! Questions to an engine, over one kept connection that is not the data plane's; the first of them: what models?
+//!
+//! It judges a single answer; what follows from a row of them is [`super::watch`]'s. Redirects are not followed, and
+//! no client's credentials are ever used: only the backend's own. Invariant: an answer's bytes and its time are
+//! bounded.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{AUTHORIZATION, HOST, USER_AGENT};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use router_policy::BackendId;
+use serde::Deserialize;
+use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::Target;
+
+/// Called with each socket before it connects, so that the kernel's counts know it for a probe.
+pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
+
+/// Bytes of a list of models at most.
+const MODELS_BYTES_MAX: usize = 1 << 20;
+
+/// Models kept of a list, and bytes of a name; others are as if not listed.
+const MODELS_MAX: usize = 1024;
+const MODEL_BYTES_MAX: usize = 1024;
+
+/// An answer of any status.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its whole body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No connection came about: the engine is not there.
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+    /// Connected, but no whole answer in time: a busy engine does so too.
+    #[error("no answer in time")]
+    Timeout,
+    /// The answer is larger than is read.
+    #[error("the answer is too large")]
+    TooLarge,
+    /// The connection broke off, or what came is no HTTP.
+    #[error("no usable answer")]
+    Broken(#[source] hyper::Error),
+}
+
+/// One engine and the connection for questions to it. Dropping it closes the connection.
+pub struct Prober {
+    target: Arc<Target>,
+    mark: Option<Mark>,
+    timeout: Duration,
+    connection: Option<Connection>,
+}
+
+struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    /// Drives the connection; ends with it.
+    _driver: JoinSet<()>,
+}
+
+impl Prober {
+    /// A prober that is not connected. `timeout` is for each question, connecting included.
+    #[must_use]
+    pub fn new(target: Arc<Target>, timeout: Duration, mark: Option<Mark>) -> Self {
+        Self { target, mark, timeout, connection: None }
+    }
+
+    /// The engine asked.
+    #[must_use]
+    pub const fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// Asks `GET path` below the backend's base path. A kept connection that turns out closed is replaced once.
+    /// Dropping the future closes the connection.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn ask(&mut self, path: &str, bytes_max: usize) -> Result<Answer, AskError> {
+        let deadline = Instant::now() + self.timeout;
+        if let Some(kept) = self.connection.take() {
+            match timeout_at(deadline, self.ask_over(kept, path, bytes_max)).await {
+                Ok(Err(AskError::Broken(_))) => {}
+                Ok(other) => return other,
+                Err(_) => return Err(AskError::Timeout),
+            }
+        }
+        let fresh = timeout_at(deadline, self.connect())
+            .await
+            .unwrap_or_else(|_| Err(AskError::Connect(io::ErrorKind::TimedOut.into())))?;
+        let asked = timeout_at(deadline, self.ask_over(fresh, path, bytes_max)).await;
+        asked.unwrap_or(Err(AskError::Timeout))
+    }
+
+    async fn connect(&self) -> Result<Connection, AskError> {
+        let addr = self.target.addr;
+        let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let socket = socket.map_err(AskError::Connect)?;
+        if let Some(mark) = &self.mark {
+            mark(socket.as_fd(), self.target.id);
+        }
+        let stream = socket.connect(addr).await.map_err(AskError::Connect)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(AskError::Broken)?;
+        let mut driver = JoinSet::new();
+        // The sender tells how the connection ends.
+        driver.spawn(async move { drop(connection.await) });
+        Ok(Connection { sender, _driver: driver })
+    }
+
+    /// Asks over a connection, which is kept if it may be used again.
+    async fn ask_over(
+        &mut self,
+        mut over: Connection,
+        path: &str,
+        bytes_max: usize,
+    ) -> Result<Answer, AskError> {
+        over.sender.ready().await.map_err(AskError::Broken)?;
+        let response = over.sender.send_request(self.request(path)).await.map_err(AskError::Broken)?;
+        let status = response.status();
+        let body = match Limited::new(response.into_body(), bytes_max).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(e) if e.is::<LengthLimitError>() => return Err(AskError::TooLarge),
+            Err(e) => match e.downcast::<hyper::Error>() {
+                Ok(e) => return Err(AskError::Broken(*e)),
+                Err(_) => return Err(AskError::TooLarge),
+            },
+        };
+        self.connection = Some(over);
+        Ok(Answer { status, body })
+    }
+
+    fn request(&self, path: &str) -> Request<Empty<Bytes>> {
+        let mut request = Request::new(Empty::new());
+        let path = format!("{}{path}", self.target.base_path);
+        *request.uri_mut() =
+            path.parse().expect("invariant: a base path came out of a URL, the rest is constant");
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.target.authority.clone());
+        headers.insert(USER_AGENT, hyper::header::HeaderValue::from_static("unlatch"));
+        if let Some(key) = &self.target.authorization {
+            headers.insert(AUTHORIZATION, key.clone());
+        }
+        request
+    }
+}
+
+/// What the question for models says of an engine.
+#[derive(Debug)]
+pub enum Life {
+    /// It serves; the models it lists, or `None` if it does not tell (it wants a key we lack, or has no such list).
+    Serves(Option<Vec<String>>),
+    /// It is there and does not serve: it loads its model, or something else answers at its address.
+    DoesNotServe(String),
+    /// It is there and did not answer in time, as a busy engine does.
+    Busy,
+    /// Something takes the connection and breaks it off.
+    Breaks(AskError),
+    /// It is not there.
+    NotThere(AskError),
+}
+
+/// Asks for the models.
+pub async fn models(prober: &mut Prober) -> Life {
+    match prober.ask("/v1/models", MODELS_BYTES_MAX).await {
+        Ok(answer) => judge(&answer),
+        Err(AskError::Timeout) => Life::Busy,
+        Err(e @ AskError::Connect(_)) => Life::NotThere(e),
+        Err(e @ AskError::Broken(_)) => Life::Breaks(e),
+        Err(e @ AskError::TooLarge) => Life::DoesNotServe(e.to_string()),
+    }
+}
+
+fn judge(answer: &Answer) -> Life {
+    match answer.status {
+        StatusCode::OK => match listed(&answer.body) {
+            Some(models) => Life::Serves(Some(models)),
+            None => Life::DoesNotServe("the answer is no list of models".to_owned()),
+        },
+        StatusCode::UNAUTHORIZED
+        | StatusCode::FORBIDDEN
+        | StatusCode::NOT_FOUND
+        | StatusCode::METHOD_NOT_ALLOWED => Life::Serves(None),
+        status => Life::DoesNotServe(format!("status {}", status.as_u16())),
+    }
+}
+
+/// Ids of an OpenAI-style list of models.
+fn listed(body: &[u8]) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    struct List {
+        data: Vec<Model>,
+    }
+    #[derive(Deserialize)]
+    struct Model {
+        id: String,
+    }
+    let list: List = serde_json::from_slice(body).ok()?;
+    let ids = list.data.into_iter().map(|m| m.id).filter(|id| id.len() <= MODEL_BYTES_MAX);
+    Some(ids.take(MODELS_MAX).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Life, judge, listed};
+    use hyper::StatusCode;
+
+    #[test]
+    fn ids_are_read_from_what_engines_list() {
+        let vllm = br#"{"object":"list","data":[{"id":"m","object":"model","max_model_len":4096,"permission":[]},{"id":"lora"}]}"#;
+        assert_eq!(listed(vllm).unwrap(), ["m", "lora"]);
+        assert_eq!(listed(br#"{"models":[{"name":"x"}],"data":[]}"#).unwrap(), [""; 0]);
+        for body in [&b""[..], b"<html>", b"{}", b"[]", br#"{"data":[{"id":7}]}"#, br#"{"data":null}"#] {
+            assert!(listed(body).is_none());
+        }
+        let long = format!(r#"{{"data":[{{"id":"{}"}},{{"id":"m"}}]}}"#, "x".repeat(2000));
+        assert_eq!(listed(long.as_bytes()).unwrap(), ["m"]);
+    }
+
+    #[test]
+    fn only_an_engine_that_serves_is_taken_for_one() {
+        let life = |status: u16, body: &'static str| {
+            judge(&Answer { status: StatusCode::from_u16(status).unwrap(), body: body.into() })
+        };
+        assert!(matches!(life(200, r#"{"data":[{"id":"m"}]}"#), Life::Serves(Some(ids)) if ids == ["m"]));
+        for status in [401, 403, 404] {
+            assert!(
+                matches!(life(status, ""), Life::Serves(None)),
+                "{status}: it is there, and does not tell"
+            );
+        }
+        for (status, body) in
+            [(503, "{}"), (200, "<html>"), (200, ""), (204, ""), (301, ""), (302, ""), (500, ""), (501, "")]
+        {
+            assert!(matches!(life(status, body), Life::DoesNotServe(_)), "{status}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! One task an engine: asks it each interval whether it serves and what it holds, and tells the sink.
+//!
+//! Rules. Ready = not backed off, and it serves or its model is configured. No connection is the one proof that an
+//! engine is gone: it is backed off and not ready at once, and when it answers again its cache counts as lost. A
+//! question that is not answered in time changes nothing, for a busy engine does so too. After a failed connection,
+//! the data plane's too, the next question comes when the back-off ends, at the latest at the interval.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use router_policy::{BackendId, Models, Report, Signal, Why};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Target;
+use super::probe::{Life, Mark, Prober, models};
+use super::scrape::Scraper;
+use crate::clock;
+use crate::config::Config;
+
+/// Who is told.
+pub trait ReportSink: Send + Sync {
+    /// A scrape is about to be sent.
+    fn report_begins(&self, id: BackendId);
+    /// What it said.
+    fn report(&self, id: BackendId, report: Report);
+    /// What models the engine serves.
+    fn models(&self, id: BackendId, models: Models);
+    /// Whether requests may go there. Told at every round, changed or not.
+    fn ready(&self, id: BackendId, ready: bool);
+    /// The engine was restarted: what it cached is gone.
+    fn cache_lost(&self, id: BackendId);
+}
+
+/// How engines are watched.
+#[derive(Clone)]
+pub struct WatchConfig {
+    /// From question to question.
+    pub interval: Duration,
+    /// For each answer, connecting included.
+    pub timeout: Duration,
+    /// First back-off; doubles.
+    pub backoff_min: Duration,
+    /// Longest back-off.
+    pub backoff_max: Duration,
+    /// Called with each socket before it connects.
+    pub mark: Option<Mark>,
+}
+
+impl WatchConfig {
+    /// As configured, with 2 s for an answer.
+    #[must_use]
+    pub fn new(config: &Config, mark: Option<Mark>) -> Self {
+        Self {
+            interval: config.policy.scrape_interval,
+            timeout: Duration::from_secs(2),
+            backoff_min: config.limits.backoff_min,
+            backoff_max: config.limits.backoff_max,
+            mark,
+        }
+    }
+}
+
+/// Watches all targets, the first round of each at once. Dropping the set ends the watch and closes its connections.
+#[must_use]
+pub fn watch_all(targets: &[Arc<Target>], sink: &Arc<dyn ReportSink>, config: &WatchConfig) -> JoinSet<()> {
+    let mut set = JoinSet::new();
+    for target in targets {
+        set.spawn(watch(Arc::clone(target), Arc::clone(sink), config.clone()));
+    }
+    set
+}
+
+/// Watches one target for ever. Dropping the future ends the watch and closes its connection.
+pub async fn watch(target: Arc<Target>, sink: Arc<dyn ReportSink>, config: WatchConfig) {
+    if target.has_configured_model {
+        sink.ready(target.id, true);
+    }
+    let prober = Prober::new(target, config.timeout, config.mark.clone());
+    let mut watcher =
+        Watcher { prober, scraper: Scraper::default(), sink, config, state: State::New, gone: false };
+    loop {
+        let next = Instant::now() + watcher.config.interval;
+        watcher.round().await;
+        watcher.pause(next).await;
+    }
+}
+
+/// What people are told of, once per change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    Serves,
+    DoesNotServe,
+    NotThere,
+}
+
+struct Watcher {
+    prober: Prober,
+    scraper: Scraper,
+    sink: Arc<dyn ReportSink>,
+    config: WatchConfig,
+    state: State,
+    /// Connections were refused since it last answered.
+    gone: bool,
+}
+
+impl Watcher {
+    async fn round(&mut self) {
+        let (id, target) = (self.prober.target().id, Arc::clone(self.prober.target()));
+        let scrape = match models(&mut self.prober).await {
+            Life::Serves(listed) => {
+                self.answers(&target);
+                let models = listed.map_or(Models::Unknown, |ids| Models::Listed(ids, clock::now()));
+                self.sink.models(id, models);
+                self.enter(State::Serves, "the engine serves", "");
+                true
+            }
+            Life::DoesNotServe(why) => {
+                self.answers(&target);
+                self.enter(State::DoesNotServe, "the engine does not serve", &why);
+                true
+            }
+            Life::Busy => false,
+            Life::Breaks(e) => {
+                // A forwarder in front of an engine that is gone does so: no sign of life, and no refusal.
+                self.enter(State::DoesNotServe, "the engine does not serve", &e.to_string());
+                self.gone = true;
+                false
+            }
+            Life::NotThere(e) => {
+                target.connect_failed(clock::now(), self.config.backoff_min, self.config.backoff_max);
+                let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
+                self.enter(State::NotThere, "the engine is not there", &why);
+                self.gone = true;
+                self.scraper.forget();
+                self.sink.report(id, unreachable());
+                false
+            }
+        };
+        let serves = self.state == State::Serves || target.has_configured_model;
+        self.sink.ready(id, serves && target.may_try(clock::now()));
+        if scrape && self.scraper.is_due() {
+            self.sink.report_begins(id);
+            let scraped = self.scraper.scrape(&mut self.prober).await;
+            if scraped.restarted {
+                self.sink.cache_lost(id);
+            }
+            self.sink.report(id, scraped.report);
+        }
+    }
+
+    /// It is there: no back-off, and no cache if it was away.
+    fn answers(&mut self, target: &Target) {
+        target.connect_succeeded();
+        if std::mem::take(&mut self.gone) {
+            self.sink.cache_lost(target.id);
+        }
+    }
+
+    fn enter(&mut self, state: State, message: &'static str, why: &str) {
+        let backend = self.prober.target().url.as_str();
+        if self.state != state {
+            match state {
+                State::New | State::Serves => tracing::info!(backend, "{message}"),
+                State::DoesNotServe | State::NotThere => tracing::warn!(backend, why, "{message}"),
+            }
+        }
+        self.state = state;
+    }
+
+    /// Waits until `next`, or until the back-off of a failed connection ends if that is earlier.
+    async fn pause(&self, mut next: Instant) {
+        let target = self.prober.target();
+        loop {
+            // No order is needed: a failure is remembered until it is waited for.
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => return,
+                () = target.failure() => {
+                    let now = clock::now();
+                    if !target.may_try(now) {
+                        self.sink.ready(target.id, false);
+                    }
+                    let left = Duration::from_nanos(target.backoff_until().0.saturating_sub(now.0));
+                    next = next.min(Instant::now() + left);
+                }
+            }
+        }
+    }
+}
+
+fn unreachable() -> Report {
+    Report {
+        running: Signal::Unknown(Why::Unreachable),
+        waiting: Signal::Unknown(Why::Unreachable),
+        kv_tokens: Signal::Unknown(Why::Unreachable),
+        seats: Signal::Unknown(Why::Unreachable),
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -1,0 +1,242 @@
+//! The command line: subcommands, and the flags of `serve`, which come from the table of keys.
+//!
+//! It reads the arguments and, through clap, the environment; nothing else in the program does. Wrong usage ends
+//! with exit code 64.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+
+use crate::commands::check::CheckArgs;
+use crate::config::resolve::{Host, resolve};
+use crate::config::settings::{Arity, KEYS, Key, Settings, Source};
+use crate::config::{Config, ConfigError, file};
+
+/// Exit code of wrong usage or configuration.
+pub const EXIT_USAGE: u8 = 64;
+/// Exit code when it could not bind or start.
+pub const EXIT_START: u8 = 69;
+/// Exit code of an internal error.
+pub const EXIT_INTERNAL: u8 = 70;
+
+/// Unlatch: an L7 load balancer for LLM inference.
+#[derive(Debug, Parser)]
+#[command(name = "unlatch", version, about, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Cmd,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Cmd {
+    /// Run the load balancer.
+    Serve(ServeArgs),
+    /// Validate a configuration file.
+    Check(CheckArgs),
+}
+
+/// Parses the command line. Help and version are printed and end with 0, wrong usage with [`EXIT_USAGE`].
+///
+/// # Errors
+/// The exit code with which to end; everything was said.
+pub fn parse_or_exit_code() -> Result<Cli, ExitCode> {
+    parse_from(std::env::args_os()).map_err(|e| {
+        // Nothing is left to do if stdout or stderr is closed.
+        let _ = e.print();
+        exit_code(&e)
+    })
+}
+
+fn parse_from(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(args)
+}
+
+fn exit_code(e: &clap::Error) -> ExitCode {
+    match e.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ => ExitCode::from(EXIT_USAGE),
+    }
+}
+
+/// What `serve` was asked for: flags over environment, not yet over the file.
+#[derive(Clone, Debug, Default)]
+pub struct ServeArgs {
+    /// The file to read.
+    pub config: Option<PathBuf>,
+    /// What flags and environment say.
+    pub settings: Settings,
+}
+
+impl ServeArgs {
+    /// Flags over environment over file, checked.
+    ///
+    /// # Errors
+    /// What cannot be read or used, with the flag, variable, or file, line and key.
+    pub fn resolve(self) -> Result<Config, ConfigError> {
+        let settings = match &self.config {
+            Some(path) => self.settings.over(read_file(path)?),
+            None => self.settings,
+        };
+        resolve(&settings, &Host::this())
+    }
+}
+
+/// Reads and parses a configuration file.
+///
+/// # Errors
+/// What cannot be read, or is no TOML of known keys.
+pub fn read_file(path: &Path) -> Result<Settings, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|e| ConfigError {
+        at: path.display().to_string(),
+        message: format!("cannot read it: {e}"),
+    })?;
+    file::parse(path, &text)
+}
+
+impl Args for ServeArgs {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new("config")
+            .long("config")
+            .env("UNLATCH_CONFIG")
+            .hide_env_values(true)
+            .value_name("FILE")
+            .help("TOML file with the same keys; flags and environment beat it");
+        command.arg(config).args(KEYS.iter().map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// The flag of a key.
+fn arg(key: &'static Key) -> Arg {
+    let arg =
+        Arg::new(key.name).long(key.name).env(key.env()).hide_env_values(true).value_name(key.value).help(
+            match key.default {
+                "" => key.help.to_owned(),
+                default => format!("{} [default: {default}]", key.help),
+            },
+        );
+    match key.arity {
+        Arity::One => arg.action(ArgAction::Set),
+        Arity::Many => arg.action(ArgAction::Append),
+        Arity::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+    }
+}
+
+impl FromArgMatches for ServeArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut args =
+            Self { config: matches.get_one::<String>("config").map(PathBuf::from), ..Self::default() };
+        for key in &KEYS {
+            let values = matches.get_many::<String>(key.name).into_iter().flatten();
+            if matches.value_source(key.name) == Some(ValueSource::EnvVariable) {
+                // An empty variable counts as unset; a list is separated by blanks.
+                let texts = values.flat_map(|v| match key.arity {
+                    Arity::Many => v.split_whitespace().map(str::to_owned).collect(),
+                    _ if v.is_empty() => Vec::new(),
+                    _ => vec![v.clone()],
+                });
+                texts.for_each(|text| args.settings.add(key, text, Source::Env(key.env())));
+            } else {
+                values.for_each(|text| args.settings.add(key, text.clone(), Source::Flag(key.name)));
+            }
+        }
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, Cmd, ServeArgs, exit_code, parse_from};
+    use clap::CommandFactory;
+    use std::process::ExitCode;
+
+    fn serve(args: &[&str]) -> ServeArgs {
+        match parse_from(["unlatch", "serve"].iter().chain(args)).unwrap().command {
+            Cmd::Serve(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn code(args: &[&str]) -> ExitCode {
+        exit_code(&parse_from(args).unwrap_err())
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_resolve_to_a_configuration() {
+        let c = serve(&[
+            "--listen=127.0.0.1:0",
+            "--backend",
+            "http://a,model=m",
+            "--backend=http://b",
+            "--debug-headers",
+            "--policy",
+            "round-robin",
+        ])
+        .resolve()
+        .unwrap();
+        assert_eq!((c.listen.port(), c.backends.len(), c.debug_headers), (0, 2, true));
+        assert_eq!(c.policy.policy.as_str(), "round-robin");
+        assert!(!serve(&["--debug-headers=false"]).resolve().unwrap().debug_headers);
+    }
+
+    #[test]
+    fn flags_beat_the_file_and_errors_name_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("u.toml");
+        std::fs::write(&path, "seed = 1\nworkers = 2\n").unwrap();
+        let path = path.to_str().unwrap();
+        let c = serve(&["--config", path, "--seed", "5"]).resolve().unwrap();
+        assert_eq!((c.seed, c.workers), (Some(5), 2));
+        std::fs::write(path, "seed = 1\n\nworkers = 0\n").unwrap();
+        let e = serve(&["--config", path]).resolve().unwrap_err().to_string();
+        assert!(e.starts_with(&format!("{path}:3: workers: ")), "{e}");
+        let e = serve(&["--config", "/nowhere/u.toml"]).resolve().unwrap_err().to_string();
+        assert!(e.starts_with("/nowhere/u.toml: cannot read it"), "{e}");
+    }
+
+    #[test]
+    fn wrong_usage_exits_64_and_help_0() {
+        for args in [
+            &["unlatch"][..],
+            &["unlatch", "fly"],
+            &["unlatch", "serve", "--no-such-flag"],
+            &["unlatch", "serve", "--seed"],
+            &["unlatch", "serve", "--seed=1", "--seed=2"],
+        ] {
+            assert_eq!(code(args), ExitCode::from(64), "{args:?}");
+        }
+        for args in [&["unlatch", "--help"][..], &["unlatch", "--version"], &["unlatch", "serve", "--help"]] {
+            assert_eq!(code(args), ExitCode::SUCCESS, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn help_states_default_and_variable_of_every_key() {
+        let mut command = Cli::command();
+        let help = command.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
+        for key in &super::KEYS {
+            assert!(help.contains(&format!("--{}", key.name)), "{}", key.name);
+            assert!(help.contains(&format!("[env: {}]", key.env())), "{}", key.name);
+        }
+        assert!(help.contains("[default: 64MiB]"));
+    }
+}

@@ -1,0 +1,90 @@
+//! `unlatch serve`: a router until SIGTERM or SIGINT, then a drain within the deadline.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::app::{Router, RunningRouter};
+use crate::cli::{EXIT_INTERNAL, EXIT_USAGE, ServeArgs};
+use crate::observe;
+use crate::shutdown::Signals;
+
+/// How often it is looked whether a worker died.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Serves until a signal. Exit codes: 0 after a drain, complete or not; 64 wrong configuration; 69 could not bind or
+/// start; 70 internal.
+#[must_use]
+pub fn run(args: ServeArgs) -> ExitCode {
+    let config = match args.resolve() {
+        Ok(config) => config,
+        Err(error) => return fail(&error, EXIT_USAGE),
+    };
+    if let Err(error) = observe::tracing::init(&config.log) {
+        return fail(&error, EXIT_INTERNAL);
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error, EXIT_INTERNAL),
+    };
+    let deadline = config.shutdown_deadline;
+    // Before the router listens: a signal that comes early must drain too.
+    let mut signals = match runtime.block_on(async { Signals::new() }) {
+        Ok(signals) => signals,
+        Err(error) => return fail(&error, EXIT_INTERNAL),
+    };
+    let router = match Router::start(config) {
+        Ok(router) => router,
+        Err(error) => return fail(&error, error.exit_code()),
+    };
+    runtime.block_on(serve(router, &mut signals, deadline))
+}
+
+async fn serve(router: RunningRouter, signals: &mut Signals, deadline: Duration) -> ExitCode {
+    tokio::select! {
+        // A signal first: a failed worker is cut by the drain all the same.
+        biased;
+        () = signals.next() => {}
+        () = failed(&router) => {
+            tracing::error!("a worker ended by itself");
+            return ExitCode::from(EXIT_INTERNAL);
+        }
+    }
+    tracing::info!(in_flight = router.in_flight(), deadline_s = deadline.as_secs_f64(), "draining");
+    let drain = tokio::task::spawn_blocking(move || router.shutdown(deadline));
+    tokio::select! {
+        // A drain that is over beats a late signal.
+        biased;
+        ended = drain => match ended {
+            Ok(ended) if ended.cut == 0 => tracing::info!("all requests ended"),
+            Ok(ended) => tracing::warn!(cut = ended.cut, "the deadline cut requests"),
+            Err(error) => tracing::error!(%error, "the drain failed"),
+        },
+        () = signals.next() => {
+            tracing::warn!("second signal: not waiting");
+            std::process::exit(0);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Ends when a worker did.
+async fn failed(router: &RunningRouter) {
+    let mut ticks = tokio::time::interval(WATCH_INTERVAL);
+    while !router.has_failed() {
+        ticks.tick().await;
+    }
+}
+
+/// The error and its causes on one line of stderr.
+fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    // Nothing is left to do if stderr is closed.
+    let _ = writeln!(std::io::stderr(), "unlatch: {line}");
+    ExitCode::from(code)
+}

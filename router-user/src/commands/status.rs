@@ -1,0 +1,137 @@
+//! `unlatch status`: what the kernel and the routers count per backend, read from the pinned maps.
+//!
+//! Needs no running router, only the right to open the pins.
+#![expect(clippy::print_stdout, reason = "this command's answer")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use router_common::WorkerSlot;
+use serde::Serialize;
+
+use crate::account::view::{Row, View};
+
+/// Exit code of what could not start.
+pub(super) const UNAVAILABLE: u8 = 69;
+
+/// What each backend has in flight, as the kernel and the routers of this host count it
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Directory of pins
+    #[arg(long, value_name = "DIR", env = "UNLATCH_PIN_DIR", default_value = "/sys/fs/bpf/unlatch")]
+    pin_dir: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Status {
+    pins: String,
+    workers: Vec<Worker>,
+    backends: Vec<Backend>,
+}
+
+#[derive(Serialize)]
+struct Worker {
+    slot: usize,
+    pid: u32,
+}
+
+#[derive(Serialize)]
+struct Backend {
+    row: usize,
+    url: String,
+    address: Option<String>,
+    in_flight: u32,
+    by_worker: Vec<Share>,
+    conns: u64,
+    opened: u64,
+    closed: u64,
+    resets: u64,
+}
+
+/// What one router process has at a backend.
+#[derive(Serialize)]
+struct Share {
+    slot: usize,
+    pid: u32,
+    in_flight: u32,
+    q_tokens: u32,
+    c_tokens: u32,
+}
+
+/// Prints the status; exits 69 if nothing readable is pinned.
+///
+/// # Errors
+/// The answer cannot be written as JSON.
+pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let read = View::open(&args.pin_dir).and_then(|view| Ok((view.rows()?, view)));
+    let (rows, view) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            eprintln!("unlatch status: {error}");
+            return Ok(ExitCode::from(UNAVAILABLE));
+        }
+    };
+    let workers = view.workers();
+    let status = Status {
+        pins: view.path().display().to_string(),
+        backends: rows.iter().map(|row| backend(row, &workers)).collect(),
+        workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        print(&status);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn backend(row: &Row, workers: &[(usize, WorkerSlot)]) -> Backend {
+    let share = |&(slot, worker): &(usize, WorkerSlot)| Share {
+        slot,
+        pid: worker.pid,
+        in_flight: row.load.workers[slot],
+        q_tokens: row.load.q_tokens[slot],
+        c_tokens: row.load.c_tokens[slot],
+    };
+    let uses = |&&(slot, _): &&(usize, WorkerSlot)| row.users & 1 << slot != 0;
+    Backend {
+        row: row.id.index(),
+        url: row.url.clone(),
+        address: row.addr.map(|addr| addr.to_string()),
+        in_flight: row.in_flight,
+        by_worker: workers.iter().filter(uses).map(share).collect(),
+        conns: row.load.conns,
+        opened: row.load.opened,
+        closed: row.load.closed,
+        resets: row.load.resets,
+    }
+}
+
+fn print(status: &Status) {
+    let pids: Vec<String> = status.workers.iter().map(|w| format!("{} (slot {})", w.pid, w.slot)).collect();
+    println!("pins     {}", status.pins);
+    println!("routers  {}", if pids.is_empty() { "none".to_owned() } else { pids.join(", ") });
+    println!();
+    println!(
+        "{:>3}  {:<40} {:>9} {:>6} {:>8} {:>8} {:>7}  by pid",
+        "row", "backend", "in flight", "conns", "opened", "closed", "resets"
+    );
+    for b in &status.backends {
+        let shares: Vec<String> = b.by_worker.iter().map(|s| format!("{}:{}", s.pid, s.in_flight)).collect();
+        println!(
+            "{:>3}  {:<40} {:>9} {:>6} {:>8} {:>8} {:>7}  {}",
+            b.row,
+            b.url,
+            b.in_flight,
+            b.conns,
+            b.opened,
+            b.closed,
+            b.resets,
+            shares.join(" ")
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! One backend as text, `URL[,key=value…]`, to what is configured. Pure but for reading key files, which the caller
+//! lends. Messages never quote credentials.
+
+use std::io;
+use std::path::Path;
+
+use hyper::Uri;
+use router_policy::BackendSpec;
+
+use super::values::{decimal, integer};
+use super::{BackendConfig, Secret};
+
+/// Characters of a label's key or value at most.
+const LABEL_CHARS_MAX: usize = 128;
+
+/// Reads one backend.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(text: &str, read: &dyn Fn(&Path) -> io::Result<String>) -> Result<BackendConfig, String> {
+    let mut parts = text.split(',');
+    let mut backend = from_url(parts.next().unwrap_or_default().trim())?;
+    for option in parts {
+        let Some((key, value)) = option.trim().split_once('=') else {
+            return Err(format!("`{option}` is no key=value"));
+        };
+        if value.is_empty() {
+            return Err(format!("`{key}=` has no value"));
+        }
+        set(&mut backend, key, value, read).map_err(|e| format!("{key}: {e}"))?;
+    }
+    if backend.spec.model.is_none() && !backend.spec.aliases.is_empty() {
+        return Err("alias= needs model=".to_owned());
+    }
+    Ok(backend)
+}
+
+fn set(
+    backend: &mut BackendConfig,
+    key: &str,
+    value: &str,
+    read: &dyn Fn(&Path) -> io::Result<String>,
+) -> Result<(), String> {
+    let count = || integer(value, 1..=u64::from(u32::MAX)).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    let spec = &mut backend.spec;
+    match key {
+        "model" => once(&mut spec.model, value.to_owned()),
+        "alias" => {
+            spec.aliases.push(value.to_owned());
+            Ok(())
+        }
+        "max-in-flight" => once(&mut spec.max_in_flight, count()?),
+        "max-num-seqs" => once(&mut spec.max_num_seqs, count()?),
+        "kv-tokens" => once(&mut spec.kv_tokens, integer(value, 1..=u64::MAX)?),
+        "weight" => once(&mut spec.weight, decimal(value, 0.01..=100.0)?),
+        "labels" => {
+            for label in value.split(';') {
+                backend.labels.push(parse_label(label)?);
+            }
+            Ok(())
+        }
+        "api-key-file" => {
+            let text = read(Path::new(value)).map_err(|e| format!("cannot read {value}: {e}"))?;
+            once(&mut backend.api_key, parse_key(&text)?)
+        }
+        _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, api-key-file)"
+            .to_owned()),
+    }
+}
+
+fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
+    if slot.replace(value).is_some() { Err("given twice".to_owned()) } else { Ok(()) }
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is no key:value"))?;
+    if key.is_empty() || key.chars().count().max(value.chars().count()) > LABEL_CHARS_MAX {
+        return Err(format!("`{key}` or its value has a wrong length"));
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// The key of a key file: its one line.
+fn parse_key(text: &str) -> Result<Secret, String> {
+    let key = text.trim();
+    if key.is_empty() || !key.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("the file holds no key of printable characters".to_owned());
+    }
+    Ok(Secret::new(key.to_owned()))
+}
+
+fn from_url(text: &str) -> Result<BackendConfig, String> {
+    let uri = text.parse::<Uri>().map_err(|_| "no URL like http://host:port".to_owned())?;
+    let authority = uri.authority().map_or("", |a| a.as_str());
+    if authority.contains('@') {
+        return Err("the URL holds credentials; give a key by api-key-file=".to_owned());
+    }
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => return Err(format!("`{text}`: TLS to backends is not available yet; use http://")),
+        _ => return Err(format!("`{text}` is no URL like http://host:port")),
+    }
+    if uri.query().is_some() || text.contains('#') {
+        return Err(format!("`{text}`: a backend's URL has no query or fragment"));
+    }
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    // A port that is there but no number would else be taken for none.
+    let port = uri.port_u16();
+    let has_port_text = authority.rsplit_once(']').map_or(authority, |(_, after)| after).contains(':');
+    if host.is_empty() || port == Some(0) || (has_port_text && port.is_none()) {
+        return Err(format!("`{text}`: host or port is missing or wrong"));
+    }
+    let base_path = uri.path().trim_end_matches('/').to_owned();
+    let url = format!("http://{authority}{base_path}");
+    Ok(BackendConfig {
+        spec: BackendSpec { url, ..BackendSpec::default() },
+        host,
+        port: port.unwrap_or(80),
+        base_path,
+        labels: Vec::new(),
+        api_key: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BackendConfig, parse};
+    use std::io;
+    use std::path::Path;
+
+    fn read(path: &Path) -> io::Result<String> {
+        match path.to_str() {
+            Some("key") => Ok("sk-secret\n".to_owned()),
+            Some("empty") => Ok(" \n".to_owned()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+    }
+
+    fn ok(text: &str) -> BackendConfig {
+        parse(text, &read).unwrap()
+    }
+
+    fn error(text: &str) -> String {
+        parse(text, &read).unwrap_err()
+    }
+
+    #[test]
+    fn urls_are_split_into_host_port_and_base() {
+        for (text, host, port, base, url) in [
+            ("http://h", "h", 80, "", "http://h"),
+            ("http://10.0.0.1:8000/", "10.0.0.1", 8000, "", "http://10.0.0.1:8000"),
+            ("http://[::1]:8000", "::1", 8000, "", "http://[::1]:8000"),
+            ("http://[fd00::2]", "fd00::2", 80, "", "http://[fd00::2]"),
+            ("http://h:1/a/b/", "h", 1, "/a/b", "http://h:1/a/b"),
+        ] {
+            let b = ok(text);
+            assert_eq!(
+                (b.host.as_str(), b.port, b.base_path.as_str(), b.spec.url.as_str()),
+                (host, port, base, url)
+            );
+        }
+    }
+
+    #[test]
+    fn options_are_read() {
+        let b = ok(
+            "http://h:1,model=m,alias=a,alias=b,max-in-flight=9,max-num-seqs=4,kv-tokens=5000,weight=0.5,\
+                    labels=zone:a;tier:b,api-key-file=key",
+        );
+        assert_eq!(b.spec.model.as_deref(), Some("m"));
+        assert_eq!(b.spec.aliases, ["a", "b"]);
+        assert_eq!((b.spec.max_in_flight, b.spec.max_num_seqs), (Some(9), Some(4)));
+        assert_eq!((b.spec.kv_tokens, b.spec.weight), (Some(5000), Some(0.5)));
+        assert_eq!(b.labels, [("zone".to_owned(), "a".to_owned()), ("tier".to_owned(), "b".to_owned())]);
+        assert_eq!(b.api_key.unwrap().reveal(), "sk-secret");
+    }
+
+    #[test]
+    fn wrong_backends_are_refused_with_the_reason() {
+        for (text, part) in [
+            ("", "no URL"),
+            ("h:8000", "no URL"),
+            ("ftp://h", "no URL"),
+            ("https://h", "TLS"),
+            ("http://h:0", "port"),
+            ("http://h:99999", "port"),
+            ("http://h?x=1", "query"),
+            ("http://h,model", "no key=value"),
+            ("http://h,model=", "no value"),
+            ("http://h,modle=m", "no such option"),
+            ("http://h,model=a,model=b", "twice"),
+            ("http://h,alias=a", "needs model"),
+            ("http://h,max-in-flight=0", "whole number"),
+            ("http://h,max-num-seqs=x", "whole number"),
+            ("http://h,weight=0", "no number"),
+            ("http://h,labels=x", "key:value"),
+            ("http://h,api-key-file=nowhere", "cannot read nowhere"),
+            ("http://h,api-key-file=empty", "no key"),
+        ] {
+            let e = error(text);
+            assert!(e.contains(part), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_refused_and_not_printed() {
+        for text in ["http://user:pass@h:1", "https://user:pass@h:1"] {
+            let e = error(text);
+            assert!(e.contains("credentials") && !e.contains("pass"), "{e}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Settings to a checked [`Config`]. Pure: what it needs of the machine comes in as a [`Host`].
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use router_common::limits::MAX_BACKENDS;
+use router_policy::{Fallback, PolicyConfig, PolicyName};
+
+use super::settings::{ConfigError, Key, Setting, Settings, Source};
+use super::{
+    BackendConfig, Config, KernelConfig, KernelMode, Limits, LogConfig, LogFormat, LogLevel, backend, values,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Policies that are named but not built.
+const NOT_YET: [&str; 3] = ["p2c", "session", "consistent-hash"];
+
+/// What is asked of the machine.
+pub struct Host<'a> {
+    /// Cores, the default of `workers`.
+    pub cores: usize,
+    /// Reads a key file.
+    pub read: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+impl Host<'static> {
+    /// This machine.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            read: &|path| std::fs::read_to_string(path),
+        }
+    }
+}
+
+/// Checks settings and fills in defaults.
+///
+/// # Errors
+/// The first setting that cannot be used, with where it came from.
+pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigError> {
+    let s = Reader { settings };
+    let policy = PolicyConfig {
+        policy: s.read("policy", policy)?,
+        prefix_min_match: s.integer("prefix-min-match", 0..=u64::MAX)?,
+        fallback: s.read("fallback", |t| {
+            values::choice(t, &[Fallback::LeastInFlight, Fallback::LowestQps].map(|f| (f.as_str(), f)))
+        })?,
+        request_stats_window: s.duration("request-stats-window", Duration::from_secs(1)..=HOUR)?,
+        scrape_interval: s.duration("scrape-interval", Duration::from_millis(100)..=HOUR)?,
+        index_blocks_max: s.size("index-blocks-max", 1024..=1 << 30)?,
+        ..PolicyConfig::default()
+    };
+    let modes = [("auto", KernelMode::Auto), ("on", KernelMode::On), ("off", KernelMode::Off)];
+    let levels = LogLevel::ALL.map(|l| (l.as_str(), l));
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    Ok(Config {
+        listen: s.address("listen")?,
+        admin_listen: s.address("admin-listen")?,
+        backends: backends(settings, host)?,
+        policy,
+        workers: s.optional("workers", |t| values::integer(t, 1..=1024))?.map_or(host.cores, to_usize),
+        kernel: KernelConfig {
+            mode: s.read("kernel", |t| values::choice(t, &modes))?,
+            pin_dir: s.read("pin-dir", absolute)?,
+            cgroup: s.optional("kernel-cgroup", absolute)?,
+        },
+        proxy_paths: proxy_paths(settings)?,
+        debug_headers: s.read("debug-headers", |t| values::choice(t, &[("true", true), ("false", false)]))?,
+        limits: limits(&s)?,
+        shutdown_deadline: s.duration("shutdown-deadline", Duration::ZERO..=HOUR)?,
+        seed: s.optional("seed", |t| values::integer(t, 0..=u64::MAX))?,
+        log: LogConfig {
+            level: s.read("log-level", |t| values::choice(t, &levels))?,
+            format: s.read("log-format", |t| values::choice(t, &formats))?,
+        },
+    })
+}
+
+fn limits(s: &Reader<'_>) -> Result<Limits, ConfigError> {
+    let from_ms = Duration::from_millis;
+    let backoff_min = s.duration("backoff-min", from_ms(1)..=HOUR)?;
+    Ok(Limits {
+        body_bytes_max: s.bytes("body-bytes-max", 1..=1 << 30)?,
+        bodies_total_bytes_max: s.bytes("bodies-total-bytes-max", 1..=1 << 40)?,
+        head_bytes_max: to_usize(s.bytes("head-bytes-max", 8 << 10..=1 << 20)?),
+        head_timeout: s.duration("head-timeout", from_ms(10)..=HOUR)?,
+        client_conns_max: s.size("client-conns-max", 1..=1_000_000)?,
+        connect_timeout: s.duration("connect-timeout", from_ms(10)..=HOUR)?,
+        idle_conns_max: s.size("idle-conns-max", 0..=65_536)?,
+        idle_conn_age_max: s.duration("idle-conn-age-max", Duration::ZERO..=HOUR)?,
+        backoff_min,
+        backoff_max: s.duration("backoff-max", backoff_min..=HOUR)?,
+    })
+}
+
+fn backends(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendConfig>, ConfigError> {
+    let mut all: Vec<BackendConfig> = Vec::new();
+    for given in settings.all("backend") {
+        let error = |message: String| ConfigError::at(&given.source, message);
+        let one = backend::parse(&given.text, host.read).map_err(error)?;
+        if all.iter().any(|b| (&b.host, b.port) == (&one.host, one.port)) {
+            return Err(error(format!(
+                "{} is given twice; a second model of an engine is an alias=",
+                one.spec.url
+            )));
+        }
+        if all.len() == MAX_BACKENDS {
+            return Err(error(format!("more than {MAX_BACKENDS} backends")));
+        }
+        all.push(one);
+    }
+    Ok(all)
+}
+
+fn proxy_paths(settings: &Settings) -> Result<Vec<String>, ConfigError> {
+    let read = |given: &Setting| match given.text.strip_prefix('/') {
+        Some(_) if !given.text.contains(['?', '#', '%']) => Ok(given.text.clone()),
+        _ => Err(ConfigError::at(&given.source, format!("`{}` is no path like /pooling", given.text))),
+    };
+    settings.all("proxy-path").iter().map(read).collect()
+}
+
+fn policy(text: &str) -> Result<PolicyName, String> {
+    if NOT_YET.contains(&text) {
+        return Err(format!("the policy `{text}` is not available yet"));
+    }
+    values::choice(text, &PolicyName::ALL.map(|p| (p.as_str(), p)))
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err(format!("`{text}` is no absolute path")) }
+}
+
+/// Counts fit: their bounds do.
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// Reads single settings and names them in errors.
+struct Reader<'a> {
+    settings: &'a Settings,
+}
+
+impl Reader<'_> {
+    /// What was given for a key that may be absent.
+    fn optional<T>(
+        &self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(given) = self.settings.all(name).last() else { return Ok(None) };
+        parse(&given.text).map(Some).map_err(|message| ConfigError::at(&given.source, message))
+    }
+
+    /// What was given for a key, or its default.
+    fn read<T>(
+        &self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        if let Some(value) = self.optional(name, &parse)? {
+            return Ok(value);
+        }
+        let default = Key::find(name).map_or("", |key| key.default);
+        parse(default).map_err(|message| ConfigError::at(&Source::Default(name), message))
+    }
+
+    fn integer(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<u64, ConfigError> {
+        self.read(name, |t| values::integer(t, bounds.clone()))
+    }
+
+    fn size(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<usize, ConfigError> {
+        self.integer(name, bounds).map(to_usize)
+    }
+
+    fn bytes(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<u64, ConfigError> {
+        self.read(name, |t| values::bytes(t, bounds.clone()))
+    }
+
+    fn duration(
+        &self,
+        name: &'static str,
+        bounds: RangeInclusive<Duration>,
+    ) -> Result<Duration, ConfigError> {
+        self.read(name, |t| values::duration(t, bounds.clone()))
+    }
+
+    fn address(&self, name: &'static str) -> Result<std::net::SocketAddr, ConfigError> {
+        self.read(name, |t| {
+            t.parse().map_err(|_| format!("`{t}` is no address like 127.0.0.1:8001 or [::]:8001"))
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

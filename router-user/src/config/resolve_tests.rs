@@ -1,0 +1,157 @@
+use std::path::Path;
+use std::time::Duration;
+
+use router_policy::{Fallback, PolicyConfig, PolicyName};
+
+use super::super::settings::{KEYS, Key, Settings, Source};
+use super::super::{Config, KernelConfig, KernelMode, Limits, LogFormat, LogLevel, file};
+use super::{ConfigError, Host, resolve};
+
+fn host() -> Host<'static> {
+    Host { cores: 3, read: &|_| Ok("sk-x".to_owned()) }
+}
+
+fn flags(given: &[(&str, &str)]) -> Settings {
+    let mut settings = Settings::default();
+    for (name, text) in given {
+        let key = Key::find(name).unwrap();
+        settings.add(key, (*text).to_owned(), Source::Flag(key.name));
+    }
+    settings
+}
+
+fn read(given: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    resolve(&flags(given), &host())
+}
+
+#[test]
+fn defaults_of_the_help_are_those_of_the_types() {
+    let c = read(&[]).unwrap();
+    assert_eq!(format!("{:?}", c.limits), format!("{:?}", Limits::default()));
+    assert_eq!(format!("{:?}", c.policy), format!("{:?}", PolicyConfig::default()));
+    assert_eq!(format!("{:?}", c.kernel), format!("{:?}", KernelConfig::default()));
+    let ours = Config { workers: 3, ..Config::default() };
+    assert_eq!(format!("{c:?}"), format!("{ours:?}"));
+}
+
+#[test]
+fn every_key_has_an_effect() {
+    let values = [
+        ("listen", "127.0.0.1:1"),
+        ("admin-listen", "[::1]:2"),
+        ("backend", "http://h:1"),
+        ("policy", "random"),
+        ("prefix-min-match", "512"),
+        ("fallback", "lowest-qps"),
+        ("scrape-interval", "2s"),
+        ("workers", "7"),
+        ("request-stats-window", "30s"),
+        ("kernel", "off"),
+        ("pin-dir", "/p"),
+        ("kernel-cgroup", "/c"),
+        ("proxy-path", "/pooling"),
+        ("debug-headers", "true"),
+        ("seed", "9"),
+        ("shutdown-deadline", "0"),
+        ("body-bytes-max", "1KiB"),
+        ("bodies-total-bytes-max", "1MiB"),
+        ("head-bytes-max", "8KiB"),
+        ("head-timeout", "1s"),
+        ("client-conns-max", "5"),
+        ("connect-timeout", "1s"),
+        ("idle-conns-max", "0"),
+        ("idle-conn-age-max", "1s"),
+        ("backoff-min", "1s"),
+        ("backoff-max", "2s"),
+        ("index-blocks-max", "2048"),
+        ("log-level", "debug"),
+        ("log-format", "json"),
+    ];
+    assert_eq!(values.map(|(name, _)| name), KEYS.map(|k| k.name), "the table lists every key");
+    let default = format!("{:?}", read(&[]).unwrap());
+    for (name, text) in values {
+        let c = read(&[(name, text)]).unwrap_or_else(|e| panic!("{e}"));
+        assert_ne!(format!("{c:?}"), default, "{name} changes nothing");
+    }
+    let c = read(&values).unwrap();
+    assert_eq!((c.policy.policy, c.policy.fallback), (PolicyName::Random, Fallback::LowestQps));
+    assert_eq!(
+        (c.kernel.mode, c.log.level, c.log.format),
+        (KernelMode::Off, LogLevel::Debug, LogFormat::Json)
+    );
+    assert_eq!((c.seed, c.shutdown_deadline, c.limits.head_bytes_max), (Some(9), Duration::ZERO, 8192));
+}
+
+#[test]
+fn wrong_values_name_their_flag() {
+    for (name, text) in [
+        ("listen", "localhost"),
+        ("listen", ""),
+        ("policy", "best"),
+        ("fallback", "random"),
+        ("scrape-interval", "0"),
+        ("scrape-interval", "10"),
+        ("workers", "0"),
+        ("kernel", "yes"),
+        ("pin-dir", "rel"),
+        ("proxy-path", "x"),
+        ("proxy-path", "/a%2f"),
+        ("debug-headers", "1"),
+        ("seed", "-1"),
+        ("body-bytes-max", "0"),
+        ("head-bytes-max", "1KiB"),
+        ("backoff-max", "1ms"),
+        ("index-blocks-max", "0"),
+        ("log-level", "loud"),
+        ("backend", "h"),
+    ] {
+        let e = read(&[(name, text)]).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("--{name}: ")), "{e}");
+    }
+}
+
+#[test]
+fn policies_that_are_not_built_say_so() {
+    for name in ["p2c", "session", "consistent-hash"] {
+        let e = read(&[("policy", name)]).unwrap_err().to_string();
+        assert_eq!(e, format!("--policy: the policy `{name}` is not available yet"));
+    }
+}
+
+#[test]
+fn an_engine_given_twice_is_refused() {
+    let e = read(&[("backend", "http://h:1"), ("backend", "http://h:1/v2,model=x")]).unwrap_err().to_string();
+    assert!(e.contains("given twice"), "{e}");
+    assert_eq!(read(&[("backend", "http://h:1"), ("backend", "http://h:2")]).unwrap().backends.len(), 2);
+}
+
+#[test]
+fn backends_beyond_the_last_row_are_refused() {
+    let texts: Vec<_> = (1..=257).map(|port| format!("http://h:{port}")).collect();
+    let given: Vec<_> = texts.iter().map(|t| ("backend", t.as_str())).collect();
+    assert_eq!(read(&given[..256]).unwrap().backends.len(), 256);
+    assert!(read(&given).unwrap_err().message.contains("256"));
+}
+
+#[test]
+fn flag_beats_environment_beats_file() {
+    let text = "workers = 1\nseed = 1\nlisten = \"127.0.0.1:1\"\nbackend = [\"http://file\"]\n";
+    let from_file = file::parse(Path::new("f.toml"), text).unwrap();
+    let mut env = Settings::default();
+    for (name, text) in [("workers", "2"), ("seed", "2")] {
+        let key = Key::find(name).unwrap();
+        env.add(key, text.to_owned(), Source::Env(key.env()));
+    }
+    let all = flags(&[("workers", "3"), ("backend", "http://flag")]).over(env).over(from_file);
+    let c = resolve(&all, &host()).unwrap();
+    assert_eq!((c.workers, c.seed, c.listen.port()), (3, Some(2), 1));
+    assert_eq!(c.backends.len(), 1, "lists are not merged");
+    assert_eq!(c.backends[0].host, "flag");
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let c = read(&[("backend", "http://h:1,api-key-file=k")]).unwrap();
+    assert_eq!(c.backends[0].api_key.as_ref().unwrap().reveal(), "sk-x");
+    assert!(!format!("{c:?}").contains("sk-x"));
+}

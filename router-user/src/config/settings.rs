@@ -1,0 +1,265 @@
+//! Settings as they were given, before anybody understood them: texts by key, each with where it came from.
+//!
+//! One table of keys makes flags, environment variables, keys of the file and their help, so that they cannot
+//! differ. Nothing here knows what a value means. Invariant: a [`Settings`] holds keys of the table only.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// One key: flag `--name`, environment variable `UNLATCH_NAME`, `name` in the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name in kebab case.
+    pub name: &'static str,
+    /// What its value is called in the help.
+    pub value: &'static str,
+    /// The default as one would write it; empty where there is none or the help says it.
+    pub default: &'static str,
+    /// How often it may be given.
+    pub arity: Arity,
+    /// Meaning, unit, bounds, effect of zero.
+    pub help: &'static str,
+}
+
+/// How often a key may be given, and whether with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// Once, with a value.
+    One,
+    /// Any number of times; in the environment separated by blanks, in the file a list.
+    Many,
+    /// Once; as a flag the value `true` may be left out.
+    Switch,
+}
+
+impl Key {
+    /// The key of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|k| k.name == name)
+    }
+
+    /// Its environment variable.
+    #[must_use]
+    pub fn env(&self) -> String {
+        format!("UNLATCH_{}", self.name.to_uppercase().replace('-', "_"))
+    }
+}
+
+const fn one(name: &'static str, value: &'static str, default: &'static str, help: &'static str) -> Key {
+    Key { name, value, default, arity: Arity::One, help }
+}
+
+/// Every key, in the order of the help.
+pub const KEYS: [Key; 29] = [
+    one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
+    one(
+        "admin-listen",
+        "ADDR",
+        "127.0.0.1:8002",
+        "Metrics, health and status: address and port; port 0 takes a free one",
+    ),
+    Key {
+        name: "backend",
+        value: "URL[,KEY=VALUE…]",
+        default: "",
+        arity: Arity::Many,
+        help: "An engine: http://HOST[:PORT][/BASE], then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
+               kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], api-key-file=. At most 256; none: every request \
+               is answered 503",
+    },
+    one(
+        "policy",
+        "NAME",
+        "prefix-cost",
+        "How a backend is chosen: prefix-cost, least-in-flight, round-robin, random, \
+        lowest-qps, prefix-threshold",
+    ),
+    one(
+        "prefix-min-match",
+        "CHARS",
+        "0",
+        "prefix-threshold only: characters of match, rounded down to whole blocks of \
+        256, from which affinity decides; 0: any match does",
+    ),
+    one(
+        "fallback",
+        "NAME",
+        "least-in-flight",
+        "prefix-threshold only: the choice below the threshold, least-in-flight \
+        or lowest-qps",
+    ),
+    one(
+        "scrape-interval",
+        "DUR",
+        "1s",
+        "Time between two questions to an engine, 100ms to 1h; /metrics of llama.cpp is \
+        asked every 2s at most",
+    ),
+    one("workers", "N", "", "Threads of the data plane, 1 to 1024 [default: the cores]"),
+    one("request-stats-window", "DUR", "60s", "Window of lowest-qps, 1s to 1h"),
+    one(
+        "kernel",
+        "MODE",
+        "auto",
+        "Counting in the kernel: auto (if it may, else in process memory), on (refuse to start \
+        without), off",
+    ),
+    one("pin-dir", "DIR", "/sys/fs/bpf/unlatch", "Kernel objects are pinned in DIR/v<layout version>"),
+    one("kernel-cgroup", "PATH", "", "Cgroup the programs attach to [default: this process's own]"),
+    Key {
+        name: "proxy-path",
+        value: "PREFIX",
+        default: "",
+        arity: Arity::Many,
+        help: "Paths that are passed on besides /v1 and the known inference paths; ends at a segment's end. An \
+               administration path of engines must be named itself",
+    },
+    Key {
+        name: "debug-headers",
+        value: "BOOL",
+        default: "false",
+        arity: Arity::Switch,
+        help: "Add x-unlatch-backend and x-unlatch-decision to responses",
+    },
+    one("seed", "N", "", "Seed of the policy's random choices [default: from the operating system]"),
+    one(
+        "shutdown-deadline",
+        "DUR",
+        "30s",
+        "After SIGTERM requests in flight have this long to end, 0s to 1h; 0s: they \
+        are cut at once",
+    ),
+    one("body-bytes-max", "BYTES", "64MiB", "One request body, 1 byte to 1GiB; beyond it 413"),
+    one(
+        "bodies-total-bytes-max",
+        "BYTES",
+        "1GiB",
+        "All request bodies held at once, 1 byte to 1TiB; beyond it 503",
+    ),
+    one("head-bytes-max", "BYTES", "64KiB", "Request line and headers, 8KiB to 1MiB; beyond it 431"),
+    one("head-timeout", "DUR", "30s", "Time for a request's head to arrive, 10ms to 1h"),
+    one(
+        "client-conns-max",
+        "N",
+        "16384",
+        "Client connections at once, 1 to 1000000; beyond it new ones wait",
+    ),
+    one("connect-timeout", "DUR", "5s", "Connecting to a backend, 10ms to 1h"),
+    one(
+        "idle-conns-max",
+        "N",
+        "256",
+        "Idle connections kept per backend and worker, up to 65536; 0: none is kept",
+    ),
+    one(
+        "idle-conn-age-max",
+        "DUR",
+        "4s",
+        "An idle connection is not used again after this long, 0s to 1h; 0s: none is \
+        used again",
+    ),
+    one(
+        "backoff-min",
+        "DUR",
+        "250ms",
+        "First back-off of a backend that refuses connections, 1ms to 1h; it doubles",
+    ),
+    one("backoff-max", "DUR", "10s", "Longest back-off, backoff-min to 1h"),
+    one(
+        "index-blocks-max",
+        "N",
+        "4194304",
+        "Blocks of 256 characters the prefix index keeps, 1024 to 1073741824; beyond \
+        it the oldest go",
+    ),
+    one("log-level", "LEVEL", "info", "error, warn, info, debug, trace, or off"),
+    one("log-format", "FORMAT", "text", "text or json, on stderr"),
+];
+
+/// Where a setting came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The command line.
+    Flag(&'static str),
+    /// The environment.
+    Env(String),
+    /// A file.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The key; empty if the line holds none.
+        key: String,
+    },
+    /// The default.
+    Default(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(name) | Self::Default(name) => write!(f, "--{name}"),
+            Self::Env(name) => f.write_str(name),
+            Self::File { path, line, key } if key.is_empty() => write!(f, "{}:{line}", path.display()),
+            Self::File { path, line, key } => write!(f, "{}:{line}: {key}", path.display()),
+        }
+    }
+}
+
+/// A configuration that cannot be used. Names the flag, variable, or file, line and key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {message}")]
+pub struct ConfigError {
+    /// Where.
+    pub at: String,
+    /// What is wrong. Never quotes a secret.
+    pub message: String,
+}
+
+impl ConfigError {
+    /// An error at a setting.
+    #[must_use]
+    pub fn at(source: &Source, message: impl Into<String>) -> Self {
+        Self { at: source.to_string(), message: message.into() }
+    }
+}
+
+/// A text and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The text.
+    pub text: String,
+    /// Where from.
+    pub source: Source,
+}
+
+/// Texts by key.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    values: BTreeMap<&'static str, Vec<Setting>>,
+}
+
+impl Settings {
+    /// Adds a text to a key.
+    pub fn add(&mut self, key: &'static Key, text: String, source: Source) {
+        self.values.entry(key.name).or_default().push(Setting { text, source });
+    }
+
+    /// These settings, with those of `weaker` for keys that are absent here.
+    #[must_use]
+    pub fn over(mut self, weaker: Self) -> Self {
+        for (key, settings) in weaker.values {
+            self.values.entry(key).or_insert(settings);
+        }
+        self
+    }
+
+    /// What was given for a key.
+    #[must_use]
+    pub fn all(&self, name: &str) -> &[Setting] {
+        self.values.get(name).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,129 @@
+//! The way to the engines, the fourth step: connections ([`connect`]), their reuse ([`pool`]), when a request may be sent again
+//! ([`retry`]), what of the headers goes on ([`hop_headers`]), and the answer's body ([`stream`]).
+//!
+//! Knows addresses and rows, not accounting, policy or back-off: the caller hands in a [`stream::Progress`] that
+//! hears how the answer goes. Invariant: a connection is given back for reuse only after its answer's body
+//! ended; in every other case it is closed, which is what tells the engine to stop.
+
+pub mod connect;
+pub mod hop_headers;
+pub mod pool;
+pub mod retry;
+pub mod stream;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use router_policy::{BackendId, Nanos};
+
+use connect::{Conn, ConnectError, Connector};
+use pool::Pool;
+use retry::Verdict;
+
+/// Where to send: a row and its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The row, for the pool and the mark.
+    pub id: BackendId,
+    /// The address.
+    pub addr: SocketAddr,
+}
+
+/// Bounds of the upstream side; see `config::Limits`.
+#[derive(Clone, Debug)]
+pub struct UpstreamLimits {
+    /// Connecting.
+    pub connect_timeout: Duration,
+    /// Idle connections kept per backend.
+    pub idle_conns_max: usize,
+    /// Age from which an idle connection is not reused.
+    pub idle_conn_age_max: Duration,
+}
+
+/// Why no answer's head came.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// No connection, so nothing was sent: another backend may be asked.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// It was sent, perhaps in part, and may have been executed: no other backend may be asked.
+    #[error("{0}")]
+    NoAnswer(hyper::Error),
+}
+
+/// The head of an answer and the connection it comes on.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status, headers, and the body yet to come.
+    pub response: Response<Incoming>,
+    /// Keep it with the body: dropping it closes it.
+    pub conn: Conn,
+    /// How often the request was sent again on a fresh connection (0 or 1).
+    pub resent: u32,
+    /// Whether a connection was made for it.
+    pub connected: bool,
+}
+
+/// One worker's way to the engines.
+#[derive(Debug)]
+pub struct Upstream {
+    pool: Arc<Pool>,
+    connector: Connector,
+}
+
+impl Upstream {
+    /// For one worker; `mark` is called with every new socket before it connects.
+    #[must_use]
+    pub fn new(limits: &UpstreamLimits, mark: Option<connect::Mark>) -> Self {
+        let pool = Arc::new(Pool::new(limits.idle_conns_max, limits.idle_conn_age_max));
+        Self { pool, connector: Connector::new(limits.connect_timeout, mark) }
+    }
+
+    /// The idle connections.
+    #[must_use]
+    pub const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Sends a request on an idle or else a new connection and waits for the answer's head. `request` makes it
+    /// anew for each sending: once, or twice if an idle connection turns out to be closed.
+    ///
+    /// Dropping the future closes the connection, which tells the engine that nobody waits any more.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn send(
+        &self,
+        peer: Peer,
+        now: Nanos,
+        request: impl Fn() -> Request<Full<Bytes>>,
+    ) -> Result<Answer, SendError> {
+        let (mut conn, mut connected) = match self.pool.take(peer, now) {
+            Some(idle) => (idle, false),
+            None => (self.connector.connect(peer).await?, true),
+        };
+        let mut resent = 0;
+        loop {
+            let failure = match conn.send(request()).await {
+                Ok(response) => return Ok(Answer { response, conn, resent, connected }),
+                Err(failure) => failure,
+            };
+            match retry::verdict(failure.facts) {
+                Verdict::FreshConnection => {
+                    resent += 1;
+                    connected = true;
+                    conn = self.connector.connect(peer).await?;
+                }
+                Verdict::AnotherBackend => {
+                    return Err(ConnectError::closed_at_once(peer.addr, failure.error).into());
+                }
+                Verdict::GiveUp => return Err(SendError::NoAnswer(failure.error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Idle connections of one worker, to be used again.
+//!
+//! Last in, first out: the youngest connection is the least likely to be closing, and the others grow old and
+//! go. Bounds: a number per backend, an age (engines close idle connections after 5 s, some without announcing
+//! it). Invariant: a connection in here carries no request. One pool a worker, so its lock is never waited for; it
+//! is there because connections are handed out inside tasks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use router_policy::Nanos;
+
+use super::Peer;
+use super::connect::Conn;
+
+/// Idle connections by row.
+#[derive(Debug)]
+pub struct Pool {
+    idle: Mutex<Vec<VecDeque<Idle>>>,
+    idle_conns_max: usize,
+    age_max: Duration,
+    refused: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Idle {
+    conn: Conn,
+    since: Nanos,
+}
+
+impl Pool {
+    /// An empty pool of at most `idle_conns_max` connections a backend (0 = nothing is reused), none older
+    /// than `age_max`.
+    #[must_use]
+    pub const fn new(idle_conns_max: usize, age_max: Duration) -> Self {
+        Self { idle: Mutex::new(Vec::new()), idle_conns_max, age_max, refused: AtomicU64::new(0) }
+    }
+
+    /// The youngest idle connection to a peer that can carry a request.
+    #[must_use]
+    pub fn take(&self, peer: Peer, now: Nanos) -> Option<Conn> {
+        let mut rows = self.idle.lock();
+        let row = rows.get_mut(peer.id.index())?;
+        while let Some(Idle { conn, since }) = row.pop_back() {
+            if now >= since + self.age_max {
+                // The others are older still.
+                row.clear();
+                return None;
+            }
+            if conn.is_ready() && conn.peer() == peer {
+                return Some(conn);
+            }
+        }
+        None
+    }
+
+    /// Gives back a connection whose answer has ended. Beyond the bound the oldest goes.
+    pub fn put(&self, conn: Conn, now: Nanos) {
+        if conn.is_closed() || self.idle_conns_max == 0 {
+            return;
+        }
+        let index = conn.peer().id.index();
+        let mut rows = self.idle.lock();
+        if rows.len() <= index {
+            rows.resize_with(index + 1, VecDeque::new);
+        }
+        let row = &mut rows[index];
+        if row.len() >= self.idle_conns_max {
+            row.pop_front();
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        row.push_back(Idle { conn, since: now });
+    }
+
+    /// Closes what is too old or was closed by the engine. To be called every now and then.
+    pub fn reap(&self, now: Nanos) {
+        for row in &mut *self.idle.lock() {
+            row.retain(|idle| now < idle.since + self.age_max && !idle.conn.is_closed());
+        }
+    }
+
+    /// Idle connections now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.idle.lock().iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Connections closed because the backend's bound was reached.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use router_policy::{BackendId, Nanos};
+    use tokio::net::TcpListener;
+
+    use super::Pool;
+    use crate::forward::Peer;
+    use crate::forward::connect::{Conn, Connector};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    struct Engine {
+        listener: TcpListener,
+        peer: Peer,
+    }
+
+    impl Engine {
+        async fn new() -> Self {
+            let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            Self { listener, peer: Peer { id: BackendId::new(3).unwrap(), addr } }
+        }
+
+        /// A connection that is ready, and the engine's end of it.
+        async fn conn(&self) -> (Conn, tokio::net::TcpStream) {
+            let connector = Connector::new(Duration::from_secs(5), None);
+            let conn = connector.connect(self.peer).await.unwrap();
+            let theirs = self.listener.accept().await.unwrap().0;
+            until(|| conn.is_ready()).await;
+            (conn, theirs)
+        }
+    }
+
+    async fn until(what: impl Fn() -> bool) {
+        let poll = async {
+            while !what() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), poll).await.expect("it must come about within 5 s");
+    }
+
+    #[tokio::test]
+    async fn the_youngest_is_taken_and_an_old_one_never() {
+        let engine = Engine::new().await;
+        let pool = Pool::new(8, Duration::from_secs(4));
+        let (old, _old_end) = engine.conn().await;
+        let (young, _young_end) = engine.conn().await;
+        pool.put(old, Nanos(0));
+        pool.put(young, Nanos(3 * SECOND));
+        assert!(pool.take(engine.peer, Nanos(5 * SECOND)).is_some(), "3 s to 5 s is young enough");
+        assert!(pool.take(engine.peer, Nanos(5 * SECOND)).is_none(), "0 s to 5 s is too old");
+        assert!(pool.is_empty(), "the old one is closed");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_the_engine_closed_is_not_taken() {
+        let engine = Engine::new().await;
+        let pool = Pool::new(8, Duration::from_secs(4));
+        let (conn, theirs) = engine.conn().await;
+        pool.put(conn, Nanos(0));
+        drop(theirs);
+        let closed = || pool.idle.lock().iter().flatten().all(|i| i.conn.is_closed());
+        until(closed).await;
+        assert!(pool.take(engine.peer, Nanos(1)).is_none());
+    }
+
+    #[tokio::test]
+    async fn beyond_the_bound_the_oldest_goes_and_is_counted() {
+        let engine = Engine::new().await;
+        let pool = Pool::new(1, Duration::from_secs(4));
+        let (first, _first_end) = engine.conn().await;
+        let (second, second_end) = engine.conn().await;
+        pool.put(first, Nanos(0));
+        pool.put(second, Nanos(1));
+        assert_eq!((pool.len(), pool.refused()), (1, 1));
+        let kept = pool.take(engine.peer, Nanos(2)).expect("one is kept");
+        drop(kept);
+        let mut byte = [0];
+        let read = tokio::io::AsyncReadExt::read(&mut { second_end }, &mut byte).await.unwrap();
+        assert_eq!(read, 0, "the kept one was the second, and dropping it closed it");
+    }
+
+    #[tokio::test]
+    async fn another_address_of_the_row_is_another_peer() {
+        let (before, after) = (Engine::new().await, Engine::new().await);
+        let pool = Pool::new(8, Duration::from_secs(4));
+        let (conn, _theirs) = before.conn().await;
+        pool.put(conn, Nanos(0));
+        assert!(pool.take(after.peer, Nanos(1)).is_none(), "the row moved to another address");
+    }
+
+    #[tokio::test]
+    async fn reaping_closes_what_nobody_takes() {
+        let engine = Engine::new().await;
+        let pool = Pool::new(8, Duration::from_secs(4));
+        let (conn, _theirs) = engine.conn().await;
+        pool.put(conn, Nanos(0));
+        pool.reap(Nanos(3 * SECOND));
+        assert_eq!(pool.len(), 1);
+        pool.reap(Nanos(4 * SECOND));
+        assert!(pool.is_empty());
+    }
+}

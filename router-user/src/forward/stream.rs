@@ -1,0 +1,204 @@
+//! The answer's body on its way to the client: frames go on as they come, and its [`Progress`] hears of it.
+//!
+//! Owns the engine's connection while the body runs. Invariant: exactly one end is told, at the moment the last
+//! frame is *seen*, not when the client has it: the next request of the same client finds the count given back.
+//! Dropping the body before its end closes the connection; the engine stops.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header;
+use pin_project_lite::pin_project;
+use router_policy::Outcome;
+
+use super::connect::Conn;
+use super::pool::Pool;
+
+/// Who is told how an answer goes. Dropped without [`Progress::ended`]: the client left.
+pub trait Progress {
+    /// The first byte of the body came, SSE comments aside. Called at most once.
+    fn first_byte(&mut self);
+    /// The body ended.
+    fn ended(self, outcome: Outcome);
+    /// The clock, for the connection's age.
+    fn now(&self) -> router_policy::Nanos;
+}
+
+pin_project! {
+    /// An engine's answer. Its errors break the client's connection off, so that a cut answer never looks whole.
+    #[derive(Debug)]
+    pub struct StreamBody<P> {
+        #[pin]
+        inner: Incoming,
+        // `None` once the end was told.
+        live: Option<Live<P>>,
+    }
+}
+
+#[derive(Debug)]
+struct Live<P> {
+    progress: P,
+    conn: Conn,
+    pool: Arc<Pool>,
+    first: First,
+}
+
+/// What the body's first byte is waited for with.
+#[derive(Debug, PartialEq, Eq)]
+enum First {
+    /// Any byte counts.
+    Any,
+    /// Server-sent events: comment lines do not count.
+    Event(LineState),
+    /// It came.
+    Seen,
+}
+
+/// Where in a line of server-sent events the last frame ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineState {
+    Start,
+    Comment,
+}
+
+impl<P: Progress> StreamBody<P> {
+    /// A body that comes on `conn`, which goes back to `pool` after it. A body that is empty ends at once.
+    pub fn new(inner: Incoming, headers: &HeaderMap, conn: Conn, pool: Arc<Pool>, progress: P) -> Self {
+        let ended = inner.is_end_stream();
+        let first = if is_event_stream(headers) { First::Event(LineState::Start) } else { First::Any };
+        let live = Live { progress, conn, pool, first };
+        let mut body = Self { inner, live: Some(live) };
+        if ended {
+            complete(&mut body.live);
+        }
+        body
+    }
+}
+
+impl<P: Progress> Body for StreamBody<P> {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let mut this = self.project();
+        let polled = this.inner.as_mut().poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(live), Some(data)) = (this.live.as_mut(), frame.data_ref()) {
+                    live.saw(data);
+                }
+                if this.inner.is_end_stream() {
+                    complete(this.live);
+                }
+            }
+            Poll::Ready(Some(Err(_))) => {
+                if let Some(live) = this.live.take() {
+                    live.progress.ended(Outcome::UpstreamFailed);
+                }
+            }
+            Poll::Ready(None) => complete(this.live),
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<P: Progress> Live<P> {
+    fn saw(&mut self, data: &[u8]) {
+        let counts = match &mut self.first {
+            First::Seen => return,
+            First::Any => !data.is_empty(),
+            First::Event(line) => {
+                let (state, counts) = skip_comments(*line, data);
+                *line = state;
+                counts
+            }
+        };
+        if counts {
+            self.first = First::Seen;
+            self.progress.first_byte();
+        }
+    }
+}
+
+/// The body ended as it should: the count goes back, then the connection.
+fn complete<P: Progress>(live: &mut Option<Live<P>>) {
+    if let Some(Live { progress, conn, pool, .. }) = live.take() {
+        let now = progress.now();
+        progress.ended(Outcome::Completed);
+        pool.put(conn, now);
+    }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).map_or(&[][..], |v| v.as_bytes());
+    const NAME: &[u8] = b"text/event-stream";
+    value.len() >= NAME.len() && value[..NAME.len()].eq_ignore_ascii_case(NAME)
+}
+
+/// Reads on through comment lines and empty lines; says where it ended, and whether anything else was met.
+fn skip_comments(mut state: LineState, data: &[u8]) -> (LineState, bool) {
+    for &byte in data {
+        state = match (state, byte) {
+            (_, b'\n' | b'\r') => LineState::Start,
+            (LineState::Comment, _) | (LineState::Start, b':') => LineState::Comment,
+            (LineState::Start, _) => return (LineState::Start, true),
+        };
+    }
+    (state, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LineState, is_event_stream, skip_comments};
+    use hyper::HeaderMap;
+    use hyper::header::{CONTENT_TYPE, HeaderValue};
+
+    #[test]
+    fn comments_and_empty_lines_are_no_first_byte_wherever_frames_end() {
+        for (frames, first_at) in [
+            (&[&b": ping\n\n"[..], b"data: x\n\n"][..], Some(1)),
+            (&[b": pi", b"ng: data: x\n", b"\n", b"data"], Some(3)),
+            (&[b":\r\n\r\n:\r\nevent: x\r\n"], Some(0)),
+            (&[b"", b":", b"", b"\n"], None),
+            (&[b"data: x"], Some(0)),
+            (&[b"\xef\xbb\xbf: with a byte order mark\n"], Some(0)),
+        ] {
+            let mut state = LineState::Start;
+            let found = frames.iter().position(|frame| {
+                let (next, counts) = skip_comments(state, frame);
+                state = next;
+                counts
+            });
+            assert_eq!(found, first_at, "{frames:?}");
+        }
+    }
+
+    #[test]
+    fn event_streams_are_known_by_their_type() {
+        for (value, is) in [
+            ("text/event-stream", true),
+            ("Text/Event-Stream; charset=utf-8", true),
+            ("application/json", false),
+            ("", false),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]);
+            assert_eq!(is_event_stream(&headers), is, "{value}");
+        }
+    }
+}

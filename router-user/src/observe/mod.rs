@@ -1,0 +1,10 @@
+//! What the router shows: metrics ([`metrics`]), the state of its backends ([`status`]), the admin listener that
+//! serves both ([`admin`]), and its log ([`tracing`]). It reads and never steers.
+
+pub mod admin;
+pub mod metrics;
+pub mod status;
+pub mod tracing;
+
+pub use metrics::{Refusal, RequestMetrics, Retry};
+pub use status::{BackendStatus, KernelStatus, Status, StatusSource};

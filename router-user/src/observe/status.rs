@@ -1,0 +1,275 @@
+//! What is shown of the process and its backends at one moment, and its form as JSON and as gauges.
+//!
+//! Unknown is never shown as zero: in JSON it is `null` with the reason, as a gauge it is absent. Labels come from
+//! configuration only.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use router_common::BackendLoad;
+use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal};
+use serde_json::{Value, json};
+
+use crate::backends::ScrapeFailure;
+
+/// Where the state is read. Called for each answer of the admin listener, not for each request.
+pub trait StatusSource: Send + Sync {
+    /// The state now.
+    fn status(&self) -> Status;
+}
+
+/// State of the process.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The moment.
+    pub now: Nanos,
+    /// How backends are chosen.
+    pub policy: PolicyName,
+    /// Since the process serves.
+    pub uptime: Duration,
+    /// Whether it ends: nothing new is accepted.
+    pub is_draining: bool,
+    /// Counting in the kernel.
+    pub kernel: KernelStatus,
+    /// The backends, in the order of their configuration.
+    pub backends: Vec<BackendStatus>,
+}
+
+/// Counting in the kernel.
+#[derive(Clone, Debug, Default)]
+pub struct KernelStatus {
+    /// One line for people: what counts, or what is missing.
+    pub line: String,
+    /// The programs, and whether each is attached.
+    pub programs: Vec<(&'static str, bool)>,
+}
+
+/// State of one backend.
+#[derive(Clone, Debug)]
+pub struct BackendStatus {
+    /// Its row.
+    pub id: BackendId,
+    /// Its URL, without credentials.
+    pub url: String,
+    /// Its pool, see [`pool`].
+    pub pool: String,
+    /// What the policy holds of it.
+    pub snapshot: BackendSnapshot,
+    /// When its back-off ends; in the past if there is none.
+    pub backoff_until: Nanos,
+    /// Scrapes that brought no usable report, in the order of [`ScrapeFailure::ALL`].
+    pub scrape_failures: [u64; ScrapeFailure::ALL.len()],
+    /// Its row in the kernel's table; `None` without it.
+    pub kernel: Option<BackendLoad>,
+}
+
+/// The pool of a backend, for labels: its configured model, or `default`.
+#[must_use]
+pub fn pool(configured_model: Option<&str>) -> &str {
+    configured_model.unwrap_or("default")
+}
+
+impl BackendStatus {
+    /// Its state as one word.
+    #[must_use]
+    pub fn state(&self, now: Nanos) -> &'static str {
+        match (self.snapshot.ready, now < self.backoff_until) {
+            (true, _) => "ready",
+            (false, true) => "backed_off",
+            (false, false) => "not_ready",
+        }
+    }
+
+    fn in_flight(&self) -> u64 {
+        u64::from(self.snapshot.own.requests) + u64::from(self.snapshot.others.requests)
+    }
+
+    fn json(&self, now: Nanos) -> Value {
+        let s = &self.snapshot;
+        let (seats, seats_source) = seats(s.seats);
+        let models = match &s.models {
+            Models::Unknown => Value::Null,
+            Models::Listed(ids, _) => json!(ids),
+        };
+        let backoff = self.backoff_until.seconds_since(now);
+        let failures = ScrapeFailure::ALL.iter().zip(self.scrape_failures);
+        json!({
+            "row": self.id.index(),
+            "url": self.url,
+            "pool": self.pool,
+            "state": self.state(now),
+            "ready": s.ready,
+            "backoff_seconds": if backoff > 0.0 { json!(backoff) } else { Value::Null },
+            "models": models,
+            "in_flight": { "own": s.own.requests, "others": s.others.requests },
+            "q_tokens": { "own": s.own.q_tokens, "others": s.others.q_tokens },
+            "c_tokens": { "own": s.own.c_tokens, "others": s.others.c_tokens },
+            "foreign": signal(&s.foreign, now),
+            "running": signal(&s.report.running, now),
+            "waiting": signal(&s.report.waiting, now),
+            "seats": { "value": seats, "source": seats_source },
+            "kv_tokens": s.kv_tokens,
+            "decode_seconds": learned(s.decode_seconds),
+            "prefill_tokens_per_second": learned(s.prefill_rate),
+            "index_blocks": s.index_blocks,
+            "scrape_failures": failures.map(|(why, n)| (why.as_str().to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+            "kernel": self.kernel.as_ref().map(kernel_row),
+        })
+    }
+}
+
+impl Status {
+    /// Whether a request could be placed now.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining && self.backends.iter().any(|b| b.snapshot.ready)
+    }
+
+    /// The state as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let programs = self.kernel.programs.iter().map(|(name, on)| ((*name).to_owned(), json!(on)));
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "policy": self.policy.as_str(),
+            "uptime_seconds": self.uptime.as_secs_f64(),
+            "ready": self.is_ready(),
+            "kernel": { "line": self.kernel.line, "attached": programs.collect::<serde_json::Map<_, _>>() },
+            "backends": self.backends.iter().map(|b| b.json(self.now)).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn signal<T: Copy + serde::Serialize>(signal: &Signal<T>, now: Nanos) -> Value {
+    match signal {
+        Signal::Known { value, .. } => json!({ "value": value, "age_seconds": signal.age_seconds(now) }),
+        Signal::Unknown(why) => json!({ "value": null, "why": why.as_str() }),
+    }
+}
+
+fn learned(value: Option<(f64, u64)>) -> Value {
+    value.map_or(Value::Null, |(value, samples)| json!({ "value": value, "samples": samples }))
+}
+
+const fn seats(seats: Seats) -> (u32, &'static str) {
+    match seats {
+        Seats::Configured(n) => (n, "configured"),
+        Seats::Reported(n) => (n, "reported"),
+        Seats::LearnedFromScrapes(n) => (n, "learned_from_scrapes"),
+        Seats::LearnedFromWaiting(n) => (n, "learned_from_waiting"),
+        Seats::ProvenByUse(n) => (n, "proven_by_use"),
+    }
+}
+
+fn kernel_row(row: &BackendLoad) -> Value {
+    json!({
+        "conns": row.conns,
+        "awaiting": row.awaiting,
+        "streaming": row.streaming,
+        "opened": row.opened,
+        "closed": row.closed,
+        "resets": row.resets,
+        "tx_bytes": row.tx_bytes,
+        "rx_bytes": row.rx_bytes,
+        "workers": row.workers,
+    })
+}
+
+/// Encodes the state as gauges, anew for each scrape.
+pub(super) struct StatusCollector(pub(super) Arc<dyn StatusSource>);
+
+impl fmt::Debug for StatusCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StatusCollector")
+    }
+}
+
+/// One gauge of every backend: name, help, and its value where it is known.
+type BackendGauge = (&'static str, &'static str, fn(&BackendStatus, Nanos) -> Option<f64>);
+
+const BACKEND_GAUGES: [BackendGauge; 7] = [
+    ("unlatch_backend_in_flight", "Requests in flight, over the host's router processes", |b, _| {
+        Some(b.in_flight() as f64)
+    }),
+    ("unlatch_backend_reported_running", "Requests running, as the engine last said", |b, _| {
+        b.snapshot.report.running.value().map(f64::from)
+    }),
+    ("unlatch_backend_reported_waiting", "Requests waiting in the engine, as it last said", |b, _| {
+        b.snapshot.report.waiting.value().map(f64::from)
+    }),
+    ("unlatch_backend_report_age_seconds", "Seconds since the engine's last usable report", |b, now| {
+        b.snapshot.report.running.age_seconds(now)
+    }),
+    ("unlatch_backend_seats", "Requests the engine is taken to run at once", |b, _| {
+        Some(f64::from(seats(b.snapshot.seats).0))
+    }),
+    ("unlatch_backend_index_blocks", "Blocks of 256 characters held in the prefix index", |b, _| {
+        Some(b.snapshot.index_blocks as f64)
+    }),
+    ("unlatch_backend_kernel_connections", "Connections established, as the kernel counts", |b, _| {
+        b.kernel.map(|row| row.conns as f64)
+    }),
+];
+
+const STATES: [&str; 3] = ["ready", "not_ready", "backed_off"];
+
+impl Collector for StatusCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let status = self.0.status();
+        let now = status.now;
+        for (name, help, value) in BACKEND_GAUGES {
+            let samples = status.backends.iter().filter_map(|b| Some((labels(b), value(b, now)?)));
+            gauges(&mut encoder, name, help, samples)?;
+        }
+        let states = status.backends.iter().flat_map(|b| {
+            let now_in = b.state(now);
+            STATES.map(|s| ([("backend", b.url.as_str()), ("state", s)], u32::from(s == now_in)))
+        });
+        gauges(&mut encoder, "unlatch_backend_state", "1 for the state the backend is in", states)?;
+        let programs = status.kernel.programs.iter().map(|(name, on)| ([("program", *name)], u32::from(*on)));
+        gauges(&mut encoder, "unlatch_kernel_attached", "1 for each program that is attached", programs)?;
+        let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u32)];
+        gauges(&mut encoder, "unlatch_build_info", "The version", version)?;
+        scrape_failures(&mut encoder, &status.backends)
+    }
+}
+
+fn labels(b: &BackendStatus) -> [(&'static str, &str); 2] {
+    [("pool", b.pool.as_str()), ("backend", b.url.as_str())]
+}
+
+fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, V)>,
+) -> Result<(), fmt::Error> {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in samples {
+        metric.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+fn scrape_failures(
+    encoder: &mut DescriptorEncoder<'_>,
+    backends: &[BackendStatus],
+) -> Result<(), fmt::Error> {
+    let help = "Scrapes of an engine that brought no usable report";
+    let name = "unlatch_scrape_failures";
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for b in backends {
+        for (why, count) in ScrapeFailure::ALL.iter().zip(b.scrape_failures) {
+            let labels = [("backend", b.url.as_str()), ("reason", why.as_str())];
+            metric
+                .encode_family(&labels)?
+                .encode_counter(&count, None::<&Exemplar<[(&str, &str); 0], u64>>)?;
+        }
+    }
+    Ok(())
+}

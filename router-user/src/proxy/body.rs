@@ -1,0 +1,204 @@
+//! The request's body, read whole and within two bounds: one for each body, one for all of them together.
+//!
+//! The bytes are kept as they came, to be forwarded unchanged. Invariant: what a body holds of the budget goes back
+//! when it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+
+use crate::error::ProxyError;
+
+/// Bytes that all bodies together may still take.
+#[derive(Debug)]
+pub struct Budget(AtomicU64);
+
+impl Budget {
+    /// A budget of so many bytes.
+    #[must_use]
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(bytes)))
+    }
+
+    /// Bytes left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let left = |left: u64| left.checked_sub(bytes);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok()
+    }
+}
+
+/// A whole body.
+#[derive(Debug)]
+pub struct HeldBody {
+    /// Its bytes.
+    pub bytes: Bytes,
+    _held: Held,
+}
+
+/// A part of the budget.
+#[derive(Debug)]
+struct Held {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Held {
+    fn grow(&mut self, bytes: u64) -> Result<(), ProxyError> {
+        if bytes > 0 && !self.budget.take(bytes) {
+            return Err(ProxyError::BodyBudget);
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.0.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bounds of one body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimits {
+    /// Bytes.
+    pub bytes_max: u64,
+    /// The longest time without a byte.
+    pub pause_max: Duration,
+}
+
+/// Reads a body whole. A `Content-Length` is checked and taken from the budget before the first byte is read; a
+/// body without one is counted as it comes. No copy if it came in one piece.
+///
+/// # Errors
+/// [`ProxyError::BodyTooLarge`], [`ProxyError::BodyBudget`], [`ProxyError::BodyStalled`], or
+/// [`ProxyError::ClientGone`] if the client broke off.
+pub async fn read(
+    body: &mut Incoming,
+    limits: BodyLimits,
+    budget: &Arc<Budget>,
+) -> Result<HeldBody, ProxyError> {
+    let announced = body.size_hint().exact();
+    let mut held = Held { budget: Arc::clone(budget), bytes: 0 };
+    let too_large = ProxyError::BodyTooLarge { limit_bytes: limits.bytes_max };
+    if let Some(bytes) = announced {
+        if bytes > limits.bytes_max {
+            return Err(too_large);
+        }
+        held.grow(bytes)?;
+    }
+    let mut pieces = Pieces::new(announced);
+    // A frame that is there costs no timer: `timeout` looks at the body first.
+    while let Some(frame) = tokio::time::timeout(limits.pause_max, body.frame())
+        .await
+        .map_err(|_elapsed| ProxyError::BodyStalled)?
+    {
+        let Ok(data) = frame.map_err(|_broken_off| ProxyError::ClientGone)?.into_data() else { continue };
+        let length = pieces.len() + data.len() as u64;
+        if length > limits.bytes_max {
+            return Err(too_large);
+        }
+        if length > held.bytes {
+            held.grow(length - held.bytes)?;
+        }
+        pieces.push(data);
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    Ok(HeldBody { bytes: pieces.join(), _held: held })
+}
+
+/// Pieces of a body: the first as it is, joined only if there is a second.
+struct Pieces {
+    announced: Option<u64>,
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl Pieces {
+    fn new(announced: Option<u64>) -> Self {
+        Self { announced, first: Bytes::new(), joined: BytesMut::new() }
+    }
+
+    fn len(&self) -> u64 {
+        self.first.len().max(self.joined.len()) as u64
+    }
+
+    fn push(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
+        }
+        if self.joined.is_empty() {
+            let announced = self.announced.and_then(|bytes| usize::try_from(bytes).ok());
+            self.joined.reserve(announced.unwrap_or_default().max(self.first.len() + data.len()));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(&data);
+    }
+
+    fn join(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
+    }
+}
+
+/// Reads on and throws away, so that a client that is still writing gets to read its error: at most `bytes_max`
+/// bytes, and only while they keep coming.
+pub async fn discard(mut body: Incoming, bytes_max: u64) {
+    const PAUSE_MAX: Duration = Duration::from_millis(100);
+    let mut read = 0;
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout(PAUSE_MAX, body.frame()).await {
+        read += frame.data_ref().map_or(0, |data| data.len() as u64);
+        if read > bytes_max {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Budget, Held, Pieces};
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_budget_refuses_what_it_lacks_and_gets_everything_back() {
+        let budget = Budget::new(10);
+        let mut a = Held { budget: Arc::clone(&budget), bytes: 0 };
+        let mut b = Held { budget: Arc::clone(&budget), bytes: 0 };
+        a.grow(6).unwrap();
+        assert!(b.grow(5).is_err());
+        b.grow(4).unwrap();
+        assert_eq!(budget.left(), 0);
+        drop(a);
+        assert_eq!(budget.left(), 6);
+        drop(b);
+        assert_eq!(budget.left(), 10);
+    }
+
+    #[test]
+    fn pieces_join_in_order_and_one_piece_is_not_copied() {
+        for announced in [None, Some(6)] {
+            let mut pieces = Pieces::new(announced);
+            for piece in ["ab", "c", "def"] {
+                pieces.push(Bytes::from_static(piece.as_bytes()));
+            }
+            assert_eq!(pieces.join(), "abcdef");
+        }
+        let only = Bytes::from_static(b"abc");
+        let at = only.as_ptr();
+        let mut pieces = Pieces::new(Some(3));
+        pieces.push(only);
+        assert_eq!(pieces.join().as_ptr(), at);
+    }
+}

@@ -1,0 +1,44 @@
+//! What the router answers itself on the data port: `/v1/models`, `/health`, `/version`.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+
+use crate::account::Ledger;
+use crate::error::ProxyError;
+
+/// Answers an own path. Allocates one body; takes the ledger's lock once.
+///
+/// # Errors
+/// [`ProxyError::MethodNotAllowed`] for methods other than GET and HEAD.
+pub(super) fn answer(
+    method: &Method,
+    path: &str,
+    ledger: &Ledger,
+) -> Result<Response<Full<Bytes>>, ProxyError> {
+    if ![Method::GET, Method::HEAD].contains(method) {
+        return Err(ProxyError::MethodNotAllowed);
+    }
+    let (status, json) = match path.trim_end_matches('/') {
+        "/v1/models" => (StatusCode::OK, models(ledger)),
+        "/health" if ledger.any_ready() => (StatusCode::OK, serde_json::json!({"status": "ok"})),
+        "/health" => (StatusCode::SERVICE_UNAVAILABLE, serde_json::json!({"status": "no backend is ready"})),
+        "/version" => (StatusCode::OK, serde_json::json!({"version": env!("CARGO_PKG_VERSION")})),
+        // Written in another way (percent-encoded): not worth a second spelling.
+        _ => return Err(ProxyError::UnknownPath(path.to_owned())),
+    };
+    // hyper leaves the body out for HEAD and keeps its length.
+    let mut response = Response::new(Full::new(Bytes::from(json.to_string())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// OpenAI's list of models: the union over the backends.
+fn models(ledger: &Ledger) -> serde_json::Value {
+    let model =
+        |id: String| serde_json::json!({"id": id, "object": "model", "created": 0, "owned_by": "unlatch"});
+    let data: Vec<_> = ledger.model_names().into_iter().map(model).collect();
+    serde_json::json!({"object": "list", "data": data})
+}

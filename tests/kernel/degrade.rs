@@ -1,0 +1,106 @@
+//! Without rights or places: one line says what is missing, and counting goes on in memory.
+#![expect(unsafe_code, reason = "setuid")]
+
+use std::fs;
+
+use router_user::account::{CgroupError, KernelError, KernelMode, KernelOptions, open};
+
+use crate::sandbox::{name, run, say, wait_until_finished};
+use crate::world::{reason, register, requests, try_open};
+
+#[test]
+fn without_capabilities_the_reason_names_them() {
+    const NOBODY: u32 = 65534;
+    run(name!(), |sandbox| {
+        if sandbox.step().is_none() {
+            return sandbox.helper("nobody").finish();
+        }
+        // SAFETY: changes who this process is, in all of its threads.
+        assert_eq!(unsafe { libc::setgid(NOBODY) + libc::setuid(NOBODY) }, 0);
+        let account = try_open(sandbox, KernelMode::Auto).unwrap();
+        assert_eq!(reason(&account), "needs CAP_BPF and CAP_NET_ADMIN and CAP_PERFMON");
+        assert!(matches!(try_open(sandbox, KernelMode::On), Err(KernelError::Capabilities(_))));
+        let id = register(&account, "127.0.0.1:1".parse().unwrap());
+        requests(&account, id, 7);
+        assert_eq!(account.in_flight(id), 7);
+    });
+}
+
+#[test]
+fn a_pin_directory_elsewhere_is_named() {
+    run(name!(), |_sandbox| {
+        let dir = tempfile::tempdir().unwrap();
+        let options = |mode| KernelOptions { mode, pin_dir: dir.path().join("pins"), cgroup: None };
+        let account = open(&options(KernelMode::Auto)).unwrap();
+        let text = reason(&account);
+        assert!(text.contains("pins") && text.contains("not on a BPF file system"), "{text}");
+        assert!(matches!(open(&options(KernelMode::On)), Err(KernelError::NotBpffs { .. })));
+        assert!(!dir.path().join("pins").exists(), "nothing was made there");
+    });
+}
+
+#[test]
+fn a_missing_bpf_file_system_is_mounted_at_its_usual_place() {
+    run(name!(), |sandbox| {
+        let usual = std::path::Path::new("/sys/fs/bpf");
+        if !usual.is_dir() || fs::read_dir(usual).unwrap().next().is_some() {
+            // Something lives there on this machine: then it is a BPF file system, and nothing to mount.
+            return;
+        }
+        let pin_dir = usual.join(format!("unlatch-test-{}", std::process::id()));
+        let options = KernelOptions { mode: KernelMode::On, pin_dir: pin_dir.clone(), cgroup: None };
+        let account = open(&options).unwrap();
+        assert!(account.state().is_on());
+        assert!(pin_dir.join("v1/LOAD").exists());
+        drop(account);
+        router_user::account::view::detach(&pin_dir, router_user::account::view::Detach::Careful).unwrap();
+        assert!(!pin_dir.exists());
+        let _ = sandbox;
+    });
+}
+
+#[test]
+fn a_cgroup_that_does_not_hold_this_process_is_refused() {
+    run(name!(), |sandbox| {
+        let beside = sandbox.cgroup.join("beside");
+        fs::create_dir(&beside).unwrap();
+        let options = |mode, cgroup| KernelOptions { mode, pin_dir: sandbox.pin_dir(), cgroup };
+        let refused = open(&options(KernelMode::On, Some(beside.clone()))).unwrap_err();
+        fs::remove_dir(&beside).unwrap();
+        assert!(matches!(&refused, KernelError::Cgroup(CgroupError::NotAbove { .. })), "{refused}");
+        let missing = open(&options(KernelMode::Auto, Some(beside))).unwrap();
+        assert!(reason(&missing).contains("cannot open cgroup"), "{}", reason(&missing));
+        assert!(open(&options(KernelMode::On, Some(sandbox.cgroup.clone()))).unwrap().state().is_on());
+    });
+}
+
+#[test]
+fn a_chosen_cgroup_further_up_counts_processes_beside() {
+    run(name!(), |sandbox| {
+        if let Some(backend) = sandbox.step() {
+            let beside = sandbox.cgroup.join("beside");
+            fs::write(beside.join("cgroup.procs"), "0").unwrap();
+            let _open = std::net::TcpStream::connect(backend).unwrap();
+            say("open");
+            return wait_until_finished();
+        }
+        let (own, beside) = (sandbox.cgroup.join("own"), sandbox.cgroup.join("beside"));
+        fs::create_dir(&own).unwrap();
+        fs::create_dir(&beside).unwrap();
+        fs::write(own.join("cgroup.procs"), "0").unwrap();
+        let options = KernelOptions {
+            mode: KernelMode::On,
+            pin_dir: sandbox.pin_dir(),
+            cgroup: Some(sandbox.cgroup.clone()),
+        };
+        let account = open(&options).unwrap();
+        let backend = crate::world::Backend::new(&account, "127.0.0.1");
+        let mut other = sandbox.helper(&backend.addr().to_string());
+        other.hears();
+        assert_eq!(account.row(backend.id).conns, 1);
+        other.finish();
+        fs::remove_dir(&beside).unwrap();
+        fs::write(sandbox.cgroup.join("cgroup.procs"), "0").unwrap();
+        fs::remove_dir(&own).unwrap();
+    });
+}

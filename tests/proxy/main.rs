@@ -1,0 +1,11 @@
+//! Tier 2: the real router on loopback, between raw clients and scripted engines. One file a theme.
+#![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
+
+mod forwarding;
+mod in_flight;
+mod limits;
+mod malformed;
+mod own;
+mod retry;
+mod shutdown;
+mod stream;

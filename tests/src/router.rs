@@ -1,0 +1,76 @@
+//! The real router on free ports of the loopback, in this process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use router_policy::{BackendId, BackendSpec, PolicyConfig, PolicyName};
+use router_user::app::{Router, RunningRouter};
+use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits};
+
+use crate::wait;
+
+/// A configuration for tests: free ports, counts in memory, a fixed seed, two workers. Engines are asked once, at the
+/// start, and after a failed connection when its back-off ends; so it is the proxy that meets an engine's death.
+#[must_use]
+pub fn config(backends: &[SocketAddr]) -> Config {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    Config {
+        listen: any,
+        admin_listen: any,
+        backends: backends.iter().map(|&addr| backend(addr)).collect(),
+        policy: PolicyConfig {
+            policy: PolicyName::LeastInFlight,
+            scrape_interval: Duration::from_secs(3600),
+            ..PolicyConfig::default()
+        },
+        workers: 2,
+        kernel: KernelConfig { mode: KernelMode::Off, ..KernelConfig::default() },
+        debug_headers: true,
+        limits: Limits { connect_timeout: Duration::from_secs(2), ..Limits::default() },
+        shutdown_deadline: wait::DEADLINE,
+        seed: Some(1),
+        ..Config::default()
+    }
+}
+
+/// One engine that serves model `m`.
+#[must_use]
+pub fn backend(addr: SocketAddr) -> BackendConfig {
+    let spec =
+        BackendSpec { url: format!("http://{addr}"), model: Some("m".into()), ..BackendSpec::default() };
+    BackendConfig {
+        spec,
+        host: addr.ip().to_string(),
+        port: addr.port(),
+        base_path: String::new(),
+        labels: Vec::new(),
+        api_key: None,
+    }
+}
+
+/// Starts a router and waits until its backends are ready and were asked once (what has no model is ready only then).
+#[must_use]
+#[track_caller]
+pub fn start(config: Config) -> RunningRouter {
+    let count = config.backends.len();
+    let router = Router::start(config).unwrap();
+    let is_ready = |id| router.ledger().snapshot(id).is_some_and(|s| s.ready);
+    wait::until("all backends become ready", || {
+        let ids = router.ledger().backends();
+        ids.len() == count && ids.into_iter().all(is_ready)
+    });
+    router
+}
+
+/// Requests in flight at the backend of a row.
+#[must_use]
+pub fn in_flight(router: &RunningRouter, row: usize) -> u32 {
+    let id = BackendId::new(row).unwrap();
+    router.ledger().snapshot(id).map_or(0, |s| s.own.requests)
+}
+
+/// Waits until nothing is in flight anywhere.
+#[track_caller]
+pub fn wait_idle(router: &RunningRouter) {
+    wait::until("in flight returns to 0", || router.in_flight() == 0);
+}

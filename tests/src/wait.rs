@@ -1,0 +1,54 @@
+//! Waiting for what must come about, with a deadline.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// What takes longer than this has failed.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Waits until `what` holds.
+///
+/// # Panics
+/// It does not hold within [`DEADLINE`].
+#[track_caller]
+pub fn until(rule: &str, mut what: impl FnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !what() {
+        assert!(Instant::now() < end, "{rule}: not within {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Something one thread does and another waits for.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Lets all through, from now on.
+    pub fn open(&self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
+    }
+
+    /// Whether it is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self.0.0.lock()
+    }
+
+    /// Waits until it is open.
+    ///
+    /// # Panics
+    /// It is not opened within [`DEADLINE`].
+    #[track_caller]
+    pub fn wait(&self) {
+        let mut open = self.0.0.lock();
+        let end = Instant::now() + DEADLINE;
+        while !*open {
+            let timed_out = self.0.1.wait_until(&mut open, end).timed_out();
+            assert!(!timed_out || *open, "a gate was not opened within {DEADLINE:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Running commands: shown, captured, or with a deadline.
+//!
+//! Every failure names the command. Invariant: a command that is given a deadline is waited for, so that none
+//! outlives xtask unnoticed.
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// The cargo that runs us, so that a nested build uses the same toolchain.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
+}
+
+/// The command line, for messages.
+pub(crate) fn line(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Runs a command with its output shown.
+///
+/// # Errors
+/// When it cannot start or does not end with 0.
+pub(crate) fn show(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start `{}`", line(command)))?;
+    if !status.success() {
+        bail!("`{}` failed ({status})", line(command));
+    }
+    Ok(())
+}
+
+/// Runs a command and returns its standard output.
+///
+/// # Errors
+/// When it cannot start or does not end with 0; the message holds the end of its standard error.
+pub(crate) fn capture(command: &mut Command) -> Result<String> {
+    let output =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{}`", line(command)))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{}` failed ({}): {}", line(command), output.status, last_lines(&stderr, 5));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command silently for `limit` at most; past that it is ended.
+///
+/// # Errors
+/// When it cannot start, does not end with 0, or not in time.
+pub(crate) fn within(command: &mut Command, limit: Duration) -> Result<()> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", line(command)))?;
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => bail!("`{}` failed ({status})", line(command)),
+            None if Instant::now() >= deadline => {
+                child.kill()?;
+                child.wait()?;
+                bail!("`{}` did not end within {} s", line(command), limit.as_secs());
+            }
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Tries something that reaches the network up to `attempts` times, with a growing pause.
+///
+/// # Errors
+/// The last attempt's.
+pub(crate) fn retry<T>(attempts: u32, what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for n in 1..attempts {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) => println!("  {what}: attempt {n} of {attempts} failed: {error:#}"),
+        }
+        thread::sleep(Duration::from_secs(u64::from(2 * n)));
+    }
+    attempt()
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<_> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(count)..].join(" / ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_command_and_the_end_of_its_stderr() {
+        let error =
+            capture(Command::new("ls").arg("/no-such-place")).expect_err("ls of a missing place fails");
+        let text = error.to_string();
+        assert!(text.contains("ls /no-such-place"), "{text}");
+        assert!(text.contains("No such file"), "{text}");
+    }
+
+    #[test]
+    fn a_command_past_its_deadline_is_ended() {
+        let error = within(Command::new("sleep").arg("60"), Duration::from_millis(50)).expect_err("too slow");
+        assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn only_the_last_lines_are_kept() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b / c");
+        assert_eq!(last_lines("", 2), "");
+    }
+}

@@ -1,0 +1,165 @@
+//! `test`: every tier that this machine can run, counted honestly.
+//!
+//! Tiers: `unit` (tests beside the code and in `tests/` of the crates), `doc`, and one for each test binary of the
+//! package router-tests. All are selected from the same default members, so that cargo resolves one set of
+//! features and compiles every dependency once. Invariant: the last line is the sum of all tiers, and a tier that
+//! does not build is a failure in it.
+
+mod parse;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::build::{self, Profile};
+use crate::ebpf;
+use crate::paths::Workspace;
+use crate::run;
+use crate::setup;
+use crate::test::parse::{Parser, Totals};
+
+const TIER_PACKAGE: &str = "router-tests";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Also what takes minutes per case
+    #[arg(long)]
+    long: bool,
+}
+
+/// One `cargo test`.
+struct Tier {
+    name: String,
+    selection: Vec<String>,
+}
+
+/// The verb.
+///
+/// # Errors
+/// When a test fails, or there is nothing to test with.
+pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
+    setup::everything(ws)?;
+    let totals = all_tiers(ws, args.long)?;
+    // The contract's last line; the exit code says the same.
+    println!("{}", totals.line());
+    if totals.failed > 0 {
+        bail!("{} failed", totals.failed);
+    }
+    Ok(())
+}
+
+/// Builds and runs every tier, prints each skip with its reason.
+///
+/// # Errors
+/// When cargo itself cannot be used.
+pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
+    ebpf::build_if_possible(ws)?;
+    let tiers = tiers(ws)?;
+    let mut totals = Totals::default();
+    let mut skips = Vec::new();
+    let mut rows = Vec::new();
+    // With the tests, so that the router is built with the features that they give its dependencies.
+    let built = run::show(
+        run::cargo().args(["build", "--locked", "--lib", "--bins", "--tests"]).current_dir(&ws.root),
+    );
+    if let Err(error) = built {
+        println!("error: {error:#}");
+        return Ok(Totals { failed: 1, ..totals });
+    }
+    for tier in &tiers {
+        println!("\n== {}", tier.name);
+        let started = Instant::now();
+        let (of_tier, skipped) = run_tier(ws, tier, is_long)?;
+        rows.push(format!("{:>7.1} s  {:<8} {}", started.elapsed().as_secs_f64(), tier.name, of_tier.line()));
+        skips.extend(skipped.into_iter().map(|skip| format!("SKIP {} {skip}", tier.name)));
+        totals.add(of_tier);
+    }
+    println!();
+    for line in skips.iter().chain(&rows) {
+        println!("{line}");
+    }
+    Ok(totals)
+}
+
+fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<String>)> {
+    let mut cargo = run::cargo();
+    cargo
+        .args(["test", "--locked", "--no-fail-fast"])
+        .args(&tier.selection)
+        // libtest shows the output of a passed test, and so its skip, only when asked.
+        .args(["--", "--show-output"])
+        .env("UNLATCH_BIN", build::binary(ws, Profile::Dev))
+        .current_dir(&ws.root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    if is_long {
+        cargo.env("UNLATCH_LONG", "1");
+    }
+    let mut child = cargo.spawn().with_context(|| format!("cannot start `{}`", run::line(&cargo)))?;
+    let stdout = child.stdout.take().context("invariant: standard output is piped")?;
+    let mut parser = Parser::default();
+    for line in BufReader::new(stdout).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        if parser.line(&line) {
+            println!("{line}");
+        }
+    }
+    Ok(parser.finish(child.wait()?.success()))
+}
+
+fn tiers(ws: &Workspace) -> Result<Vec<Tier>> {
+    let mut metadata = run::cargo();
+    metadata.args(["metadata", "--no-deps", "--locked", "--format-version", "1"]).current_dir(&ws.root);
+    tiers_in(&run::capture(&mut metadata)?)
+}
+
+/// The tiers, from cargo's description of the workspace.
+fn tiers_in(metadata: &str) -> Result<Vec<Tier>> {
+    let metadata: serde_json::Value = serde_json::from_str(metadata)?;
+    let mut unit = vec!["--lib".to_owned(), "--bins".to_owned()];
+    let mut named = Vec::new();
+    for package in metadata["packages"].as_array().context("cargo metadata without packages")? {
+        for target in package["targets"].as_array().into_iter().flatten() {
+            let Some(name) = target["name"].as_str().filter(|_| target["kind"][0] == "test") else {
+                continue;
+            };
+            let selection = ["--test".to_owned(), name.to_owned()];
+            if package["name"] == TIER_PACKAGE {
+                named.push(Tier { name: name.to_owned(), selection: selection.into() });
+            } else {
+                unit.extend(selection);
+            }
+        }
+    }
+    let mut tiers = vec![
+        Tier { name: "unit".to_owned(), selection: unit },
+        Tier { name: "doc".to_owned(), selection: vec!["--doc".to_owned()] },
+    ];
+    tiers.append(&mut named);
+    Ok(tiers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_binary_of_the_test_package_is_a_tier_and_others_are_unit_tests() {
+        let metadata = r#"{"packages":[
+            {"name":"router-policy","targets":[{"name":"router_policy","kind":["lib"]},{"name":"props","kind":["test"]}]},
+            {"name":"router-tests","targets":[{"name":"router_tests","kind":["lib"]},
+                {"name":"sim","kind":["test"]},{"name":"kernel","kind":["test"]}]}]}"#;
+        let tiers = tiers_in(metadata).unwrap();
+        let list: Vec<_> = tiers.iter().map(|tier| (tier.name.as_str(), tier.selection.join(" "))).collect();
+        let want = [
+            ("unit", "--lib --bins --test props"),
+            ("doc", "--doc"),
+            ("sim", "--test sim"),
+            ("kernel", "--test kernel"),
+        ];
+        assert_eq!(list, want.map(|(name, selection)| (name, selection.to_owned())));
+    }
+}
