@@ -108,10 +108,11 @@ impl Router {
         let connections = Arc::new(Connections::new(config.limits.client_conns_max));
         connections.counters().register(series.sub_registry_with_prefix("unlatch"));
 
+        let hash_key = HashKey::new(random_bytes()?);
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
-            hash_key: HashKey::new(random_bytes()?),
+            hash_key: hash_key.clone(),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             limits: config.limits.clone(),
             metrics,
@@ -124,6 +125,7 @@ impl Router {
             account,
             ledger,
             registry,
+            hash_key,
             connections,
             data_plane: Switch::default(),
             control_plane: Switch::default(),
@@ -151,6 +153,7 @@ pub struct RunningRouter {
     account: Account,
     ledger: Arc<Ledger>,
     registry: Arc<Registry>,
+    hash_key: HashKey,
     connections: Arc<Connections>,
     data_plane: Switch,
     control_plane: Switch,
@@ -188,6 +191,12 @@ impl RunningRouter {
     #[must_use]
     pub const fn account(&self) -> &Account {
         &self.account
+    }
+
+    /// The secret of the prompt hashes, for shapes made outside the proxy.
+    #[must_use]
+    pub const fn hash_key(&self) -> &HashKey {
+        &self.hash_key
     }
 
     /// The engines.

@@ -11,7 +11,11 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::bpf::BpfArgs;
 use crate::commands::check::CheckArgs;
+use crate::commands::demo::DemoArgs;
+use crate::commands::engine::EngineArgs;
+use crate::commands::status::StatusArgs;
 use crate::config::resolve::{Host, resolve};
 use crate::config::settings::{Arity, KEYS, Key, Settings, Source};
 use crate::config::{Config, ConfigError, file};
@@ -37,8 +41,16 @@ pub struct Cli {
 pub enum Cmd {
     /// Run the load balancer.
     Serve(ServeArgs),
+    /// Show the burst of eight sessions with embedded engines, or replay recorded sessions.
+    Demo(DemoArgs),
+    /// Run one simulated engine.
+    Engine(EngineArgs),
     /// Validate a configuration file.
     Check(CheckArgs),
+    /// Print what kernel and routers count per backend; needs no router.
+    Status(StatusArgs),
+    /// Show or take off the BPF programs and pins.
+    Bpf(BpfArgs),
 }
 
 /// Parses the command line. Help and version are printed and end with 0, wrong usage with [`EXIT_USAGE`].

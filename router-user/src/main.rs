@@ -1,9 +1,10 @@
 //! `unlatch`: reads the command line and does what it says.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use router_user::cli::{self, Cmd};
-use router_user::commands::{check, serve};
+use router_user::cli::{self, Cmd, EXIT_INTERNAL};
+use router_user::commands::{bpf, check, demo, engine, serve, status};
 
 // Measured against the system's: fewer instructions a request, and memory of large bodies goes back.
 #[global_allocator]
@@ -14,8 +15,17 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    match cli.command {
-        Cmd::Serve(args) => serve::run(args),
-        Cmd::Check(args) => check::run(&args),
-    }
+    let ended = match cli.command {
+        Cmd::Serve(args) => Ok(serve::run(args)),
+        Cmd::Demo(args) => demo::run(&args),
+        Cmd::Engine(args) => engine::run(args),
+        Cmd::Check(args) => Ok(check::run(&args)),
+        Cmd::Status(args) => status::run(&args),
+        Cmd::Bpf(args) => bpf::run(&args),
+    };
+    ended.unwrap_or_else(|error| {
+        // Nothing is left to do if stderr is closed.
+        let _ = writeln!(std::io::stderr(), "unlatch: {error:#}");
+        ExitCode::from(EXIT_INTERNAL)
+    })
 }

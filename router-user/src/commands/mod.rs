@@ -2,5 +2,7 @@
 
 pub mod bpf;
 pub mod check;
+pub mod demo;
+pub mod engine;
 pub mod serve;
 pub mod status;

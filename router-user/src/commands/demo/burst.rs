@@ -119,8 +119,10 @@ async fn play(act: &Act, kind: &EngineKind, bar: &ProgressBar) -> anyhow::Result
     for turn in 1..TURNS {
         bar.set_message(format!("{}: turn {}", act.title, turn + 1));
         for (index, messages) in sessions.iter_mut().enumerate() {
-            messages.push(json!({"role": "assistant", "content": text(&format!("answer {index} {turn}"), 400)}));
-            messages.push(json!({"role": "user", "content": text(&format!("next {index} {turn}"), TURN_BYTES)}));
+            messages
+                .push(json!({"role": "assistant", "content": text(&format!("answer {index} {turn}"), 400)}));
+            messages
+                .push(json!({"role": "user", "content": text(&format!("next {index} {turn}"), TURN_BYTES)}));
         }
         note(&all_at_once(to, &sessions).await?, &mut went);
         bar.inc(1);
@@ -196,9 +198,10 @@ async fn warm_up(stage: &Stage) -> anyhow::Result<()> {
 async fn forced(stage: &Stage, id: BackendId, messages: &[Value], max_tokens: u32) -> anyhow::Result<()> {
     let body = chat_body(messages, max_tokens);
     let ledger = stage.router().ledger();
-    let shape = parse::shape(&body, ledger.hash_key())?;
+    let shape = parse::shape(&body, stage.router().hash_key())?;
     let (_, mut guard) = ledger.pick_forced(&shape, id)?;
-    let engine = &stage.engines[stage.router().ledger().backends().iter().position(|&b| b == id).unwrap_or(0)];
+    let engine =
+        &stage.engines[stage.router().ledger().backends().iter().position(|&b| b == id).unwrap_or(0)];
     let answer = ask(engine.addr(), body).await?;
     let now = clock::now();
     let ago = answer.ended.elapsed();
@@ -226,7 +229,12 @@ fn text(what: &str, bytes: usize) -> String {
 /// The burst at 4+4 in the engine model's own time: the slower of an engine that knows the shared prompt and one
 /// that does not.
 fn ideal_seconds(config: &EngineConfig) -> anyhow::Result<f64> {
-    let own = |index: usize| vec![text("the shared system prompt", SYSTEM_BYTES), text(&format!("session {index}"), OWN_BYTES)];
+    // The engine counts a message's role and text.
+    let own = |index: usize| -> Vec<String> {
+        let texts = opening(index);
+        let part = |m: &Value, key: &str| m[key].as_str().unwrap_or_default().to_owned();
+        texts.iter().flat_map(|m| [part(m, "role"), part(m, "content")]).collect()
+    };
     let burst: Vec<Vec<String>> = (0..SESSIONS / 2).map(own).collect();
     let cold = makespan_seconds(config, &[], &burst, ANSWER_TOKENS)?;
     let warm = makespan_seconds(config, &[own(99)], &burst, ANSWER_TOKENS)?;
@@ -235,8 +243,13 @@ fn ideal_seconds(config: &EngineConfig) -> anyhow::Result<f64> {
 
 #[expect(clippy::print_stdout, reason = "the demo's output")]
 fn report(acts: &[Act], shown: &[Shown], ideal: f64) -> bool {
-    println!("Eight new sessions at once, two equal engines of {SEATS} seats; only B knows their system prompt.\n");
-    println!("{:<46} {:>5} {:>6} {:>12} {:>9} {:>7} {:>15}", "policy", "split", "queued", "idle engine", "makespan", "/ideal", "TTFT mean/max s");
+    println!(
+        "Eight new sessions at once, two equal engines of {SEATS} seats; only B knows their system prompt.\n"
+    );
+    println!(
+        "{:<46} {:>5} {:>6} {:>12} {:>9} {:>7} {:>15}",
+        "policy", "split", "queued", "idle engine", "makespan", "/ideal", "TTFT mean/max s"
+    );
     let mut all_right = true;
     for (act, s) in acts.iter().zip(shown) {
         let mean = s.ttft.iter().sum::<f64>() / s.ttft.len() as f64;
@@ -244,21 +257,35 @@ fn report(acts: &[Act], shown: &[Shown], ideal: f64) -> bool {
         let idle = if s.split.contains(&0) { "yes" } else { "no" };
         let split = format!("{}+{}", s.split[0], s.split[1]);
         let (took, ratio) = (s.makespan, s.makespan / ideal);
-        println!("{:<46} {split:>5} {:>6} {idle:>12} {took:>7.2} s {ratio:>7.2} {mean:>7.2} / {max:<5.2}", act.title, s.queue_peak);
+        println!(
+            "{:<46} {split:>5} {:>6} {idle:>12} {took:>7.2} s {ratio:>7.2} {mean:>7.2} / {max:<5.2}",
+            act.title, s.queue_peak
+        );
         let is_even = s.split == [4, 4] && s.queue_peak == 0 && ratio <= SLACK;
         let is_as_it_should_be = is_even != act.shows_the_failure;
         all_right &= is_as_it_should_be;
     }
-    println!("{:<46} {:>5} {:>6} {:>12} {ideal:>7.2} s {:>7}   (the engine model's virtual time)\n", "ideal", "4+4", 0, "no", "1.00");
+    println!(
+        "{:<46} {:>5} {:>6} {:>12} {ideal:>7.2} s {:>7}   (the engine model's virtual time)\n",
+        "ideal", "4+4", 0, "no", "1.00"
+    );
     for (act, s) in acts.iter().zip(shown) {
         println!("Where each session went, turn by turn: {}", act.title);
-        let turns: Vec<String> = s.went.iter().enumerate().map(|(i, t)| format!("{}: {}", i + 1, t.join(" "))).collect();
+        let turns: Vec<String> =
+            s.went.iter().enumerate().map(|(i, t)| format!("{}: {}", i + 1, t.join(" "))).collect();
         println!("  {}", turns.join("   "));
         let moved = s.went.iter().filter(|t| t.iter().collect::<BTreeSet<_>>().len() > 1).count();
         println!("  {} of {SESSIONS} stayed on one engine for all {TURNS} turns", SESSIONS - moved);
     }
     println!("\nThe kernel during the burst ({}):\n{}", acts[2].title, shown[2].kernel);
-    println!("{}", if all_right { "All as it should be: live load splits 4+4, the rate does not." } else { "NOT as it should be: the last two runs must split 4+4 without a queue, the first must not." });
+    println!(
+        "{}",
+        if all_right {
+            "All as it should be: live load splits 4+4, the rate does not."
+        } else {
+            "NOT as it should be: the last two runs must split 4+4 without a queue, the first must not."
+        }
+    );
     all_right
 }
 

@@ -48,7 +48,8 @@ pub(super) async fn ask(to: SocketAddr, body: Bytes) -> anyhow::Result<Answer> {
         .body(Full::new(body))?;
     let response = sender.send_request(request).await.context("no answer")?;
     let status = response.status();
-    let engine = response.headers().get("x-engine-name").and_then(|v| v.to_str().ok()).unwrap_or("?").to_owned();
+    let engine =
+        response.headers().get("x-engine-name").and_then(|v| v.to_str().ok()).unwrap_or("?").to_owned();
     let mut incoming = response.into_body();
     let (mut text, mut first) = (Vec::new(), None);
     while let Some(frame) = incoming.frame().await {

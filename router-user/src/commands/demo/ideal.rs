@@ -3,7 +3,7 @@
 use engine_sim::model::{EventKind, PromptBuilder};
 use engine_sim::{Engine, EngineConfig, Nanos, Request, RequestId};
 
-/// Seconds that one engine needs for a burst, in virtual time. `warm` texts were served before.
+/// Seconds that one engine needs for a burst, in virtual time. `warm` were served before. A prompt is a list of texts.
 ///
 /// # Errors
 /// The engine's own refusal.

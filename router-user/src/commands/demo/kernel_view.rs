@@ -32,8 +32,11 @@ fn in_use(rows: &Value) -> String {
     let mut text = String::new();
     for row in rows.as_array().into_iter().flatten() {
         let Some(fields) = row.get("value").and_then(Value::as_object) else { continue };
-        let set: Vec<String> =
-            fields.iter().filter(|(_, v)| !is_zero(v)).map(|(name, v)| format!("{name} {}", show(v))).collect();
+        let set: Vec<String> = fields
+            .iter()
+            .filter(|(_, v)| !is_zero(v))
+            .map(|(name, v)| format!("{name} {}", show(v)))
+            .collect();
         if !set.is_empty() {
             let _ = writeln!(text, "  row {}: {}", row["key"], set.join(", "));
         }

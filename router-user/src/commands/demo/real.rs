@@ -102,12 +102,20 @@ fn report(rows: &[Row], sessions: usize, calls: usize, engines: usize, time_scal
         "{sessions} recorded agent sessions (tau-bench airline), {calls} calls a policy, {engines} simulated engines \
          at {time_scale} × real time; TTFT in the engines' milliseconds.\n"
     );
-    println!("{:<16} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7}  split", "policy", "hit tokens", "hit %", "p50", "p90", "p99", "took s");
+    println!(
+        "{:<16} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7}  split",
+        "policy", "hit tokens", "hit %", "p50", "p90", "p99", "took s"
+    );
     for r in rows {
         let hit = 100.0 * r.cached_tokens as f64 / r.prompt_tokens.max(1) as f64;
         let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|p| r.percentile_ms(p));
         let split: Vec<String> = r.split.iter().map(usize::to_string).collect();
         let took = r.took.as_secs_f64();
-        println!("{:<16} {:>11} {hit:>6.1} {p50:>7.0} {p90:>7.0} {p99:>7.0} {took:>7.1}  {}", r.policy.as_str(), r.cached_tokens, split.join("+"));
+        println!(
+            "{:<16} {:>11} {hit:>6.1} {p50:>7.0} {p90:>7.0} {p99:>7.0} {took:>7.1}  {}",
+            r.policy.as_str(),
+            r.cached_tokens,
+            split.join("+")
+        );
     }
 }

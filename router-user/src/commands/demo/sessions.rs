@@ -44,7 +44,8 @@ impl Session {
             .filter(|((index, _), _)| *index > 0)
             .map(|((index, message), gap_ms)| {
                 let said = message.get("content").and_then(Value::as_str).map_or(0, str::len);
-                let called = message.get("tool_calls").filter(|t| t.is_array()).map_or(0, |t| t.to_string().len());
+                let called =
+                    message.get("tool_calls").filter(|t| t.is_array()).map_or(0, |t| t.to_string().len());
                 let answer_tokens = ((said + called) / CHARS_PER_TOKEN).clamp(1, 4096) as u32;
                 Call { messages: index, answer_tokens, gap_ms: *gap_ms }
             })
@@ -64,7 +65,11 @@ pub(super) fn load(file: Option<&Path>) -> anyhow::Result<Vec<Session>> {
         }
         None => (BUILT_IN.to_vec(), "built-in.zst".to_owned()),
     };
-    let text = if name.ends_with(".zst") { unpack(&bytes).context(name.clone())? } else { String::from_utf8(bytes)? };
+    let text = if name.ends_with(".zst") {
+        unpack(&bytes).context(name.clone())?
+    } else {
+        String::from_utf8(bytes)?
+    };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let sessions: Vec<Session> = lines
         .map(|(n, line)| serde_json::from_str(line).with_context(|| format!("{name}, line {}", n + 1)))

@@ -9,8 +9,9 @@ use engine_sim::EngineConfig;
 use engine_sim::server::{Config as EngineServerConfig, Handle, Server};
 use router_policy::{BackendSpec, PolicyConfig};
 
+use crate::account::view::{self, Detach};
 use crate::app::{Router, RunningRouter};
-use crate::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits};
+use crate::config::{BackendConfig, Config, KernelConfig, KernelMode};
 
 /// Time for engines to be found ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -77,7 +78,10 @@ impl Stage {
     fn take_down(&mut self) {
         if let Some(router) = self.router.take() {
             router.shutdown(Duration::from_millis(100));
-            crate::account::remove_pins(&self.pin_dir);
+            // No other router uses a directory of this process's own; what cannot be taken off is said.
+            if let Err(error) = view::detach(&self.pin_dir, Detach::Forced) {
+                tracing::warn!(%error, pin_dir = %self.pin_dir.display(), "pins stay behind");
+            }
         }
     }
 }
@@ -111,10 +115,6 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         policy,
         workers: 1,
         kernel: KernelConfig { mode: KernelMode::Auto, pin_dir, cgroup: None },
-        proxy_paths: Vec::new(),
-        debug_headers: false,
-        limits: Limits::default(),
-        shutdown_deadline: Duration::from_secs(1),
-        seed: None,
+        ..Config::default()
     }
 }
