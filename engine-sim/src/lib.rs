@@ -12,3 +12,4 @@ pub mod model;
 pub mod server;
 
 pub use model::{Engine, EngineConfig, Nanos, Profile, Prompt, Request, RequestId};
+pub use server::{Config, Handle, Server, StartError};

@@ -1,0 +1,96 @@
+//! A real llama-server as a child process, ended when dropped.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use router_tests::client::Client;
+use router_tests::{router, wait};
+use router_user::app::RunningRouter;
+use router_user::config::Config;
+
+/// The name the engines serve their model under.
+pub(crate) const MODEL: &str = "tiny";
+
+/// The server's binary and the model, or why there is none.
+fn files() -> Result<(PathBuf, PathBuf), String> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/engines");
+    let find = |variable: &str, name: &str| {
+        let path = std::env::var_os(variable).map_or_else(|| shared.join(name), PathBuf::from);
+        if path.is_file() { Ok(path) } else { Err(format!("no {name}: set {variable}")) }
+    };
+    Ok((find("UNLATCH_LLAMA_SERVER", "llama-server")?, find("UNLATCH_LLAMA_MODEL", "tiny.gguf")?))
+}
+
+/// One running engine.
+pub(crate) struct Llama {
+    child: Child,
+    pub(crate) addr: SocketAddr,
+}
+
+impl Llama {
+    /// Starts an engine with four slots on a free port and waits until it is healthy.
+    fn start(server: &Path, model: &Path) -> Self {
+        // Free now; nobody else on this machine is given it before the engine binds, as the kernel goes on counting.
+        let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = Command::new(server)
+            .args(["--alias", MODEL, "--host", "127.0.0.1", "--threads", "1", "--parallel", "4"])
+            .args(["-c", "262144", "--metrics", "--slots", "--no-ui", "--port", &addr.port().to_string()])
+            .arg("-m")
+            .arg(model)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let engine = Self { child, addr };
+        wait::until("the engine becomes healthy", || engine.is_healthy());
+        engine
+    }
+
+    fn is_healthy(&self) -> bool {
+        std::net::TcpStream::connect(self.addr).is_ok() && {
+            let mut client = Client::connect(self.addr);
+            client.send("GET /health HTTP/1.1\r\nhost: engine\r\nconnection: close\r\n\r\n");
+            client.answer().status == 200
+        }
+    }
+}
+
+impl Drop for Llama {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// Two engines and a router in front of them.
+pub(crate) struct Pair {
+    pub(crate) router: RunningRouter,
+    pub(crate) engines: [Llama; 2],
+}
+
+impl Pair {
+    /// Starts all, or prints why the test `name` is skipped.
+    pub(crate) fn start(name: &str, configure: impl FnOnce(&mut Config)) -> Option<Self> {
+        let (server, model) = match files() {
+            Ok(files) => files,
+            Err(reason) => {
+                println!("SKIP {name}: {reason}");
+                return None;
+            }
+        };
+        let engines = [(); 2].map(|()| Llama::start(&server, &model));
+        let mut config = router::config(&[engines[0].addr, engines[1].addr]);
+        config.policy = router_policy::PolicyConfig::default();
+        // The engines list their model; nothing is configured.
+        config.backends.iter_mut().for_each(|b| b.spec.model = None);
+        configure(&mut config);
+        Some(Self { router: router::start(config), engines })
+    }
+
+    /// Where clients connect.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.router.addr()
+    }
+}

@@ -1,0 +1,8 @@
+//! Tier 4: real llama.cpp engines behind the router, and the OpenAI SDK in front of it.
+//!
+//! Needs a llama-server and a model: `UNLATCH_LLAMA_SERVER` and `UNLATCH_LLAMA_MODEL`, else `../shared/engines`
+//! beside the checkout. Without them each test says so and is counted as skipped.
+
+mod llama;
+mod protocol;
+mod sdk;
