@@ -5,13 +5,14 @@
 //! answer the request is counted at exactly one backend, by the guard that travels with it.
 
 pub mod body;
+mod flight;
 mod own;
+mod refusal;
 mod request;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -20,7 +21,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response};
 use router_policy::prefix::HashKey;
-use router_policy::{BackendId, Nanos, Outcome, PickError, RequestShape};
+use router_policy::{BackendId, Outcome, PickError, RequestShape};
 
 use crate::accept::{Client, Service};
 use crate::account::{InFlightGuard, Ledger, Placed};
@@ -30,11 +31,13 @@ use crate::error::ProxyError;
 use crate::forward::connect::{ConnectError, Mark};
 use crate::forward::stream::{Progress, StreamBody};
 use crate::forward::{Answer, Peer, SendError, Upstream, UpstreamLimits, hop_headers};
-use crate::observe::{Refusal, RequestMetrics, Retry};
+use crate::observe::{RequestMetrics, Retry};
 use crate::parse::{self, PathKind};
 use crate::{accept, clock};
 
 use body::{BodyLimits, Budget, HeldBody};
+pub use flight::Flight;
+use flight::since;
 use request::{Outgoing, RequestIds, X_REQUEST_ID};
 
 const X_BACKEND: HeaderName = HeaderName::from_static("x-unlatch-backend");
@@ -81,7 +84,7 @@ impl Service for Proxy {
         let mut response = match self.respond(parts, body, &id, client).await {
             Ok(response) => response,
             Err(error) => {
-                self.shared.metrics.refused(refusal(&error));
+                self.shared.metrics.refused(refusal::reason(&error));
                 tracing::debug!(request = ?id, origin = ?error.origin(), %error, "answered with an error");
                 error.into_response().map(Either::Left)
             }
@@ -257,76 +260,6 @@ impl Proxy {
         *response.status_mut() = parts.status;
         *response.headers_mut() = parts.headers;
         response
-    }
-}
-
-/// A placed request on its way: its count, and what is measured of it. Dropped: the client left.
-#[derive(Debug)]
-pub struct Flight {
-    // `None` once it ended.
-    guard: Option<InFlightGuard>,
-    metrics: Arc<RequestMetrics>,
-    is_measured: bool,
-}
-
-impl Flight {
-    const fn new(guard: InFlightGuard, metrics: Arc<RequestMetrics>) -> Self {
-        Self { guard: Some(guard), metrics, is_measured: true }
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        if let Some(guard) = self.guard.take() {
-            let (backend, took) = (guard.backend(), since(guard.sent()));
-            guard.finish(outcome);
-            self.metrics.finished(backend, outcome, took);
-            tracing::debug!(backend = backend.index(), outcome = outcome.as_str(), ?took, "request ended");
-        }
-    }
-}
-
-impl Progress for Flight {
-    fn first_byte(&mut self) {
-        if let (true, Some(guard)) = (self.is_measured, self.guard.as_mut()) {
-            guard.first_byte();
-            self.metrics.first_byte(since(guard.sent()));
-        }
-    }
-
-    fn ended(mut self, outcome: Outcome) {
-        self.end(outcome);
-    }
-
-    fn now(&self) -> Nanos {
-        clock::now()
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.end(Outcome::ClientGone);
-    }
-}
-
-fn since(earlier: Nanos) -> Duration {
-    Duration::from_nanos(clock::now().0.saturating_sub(earlier.0))
-}
-
-/// Under which reason an error is counted.
-const fn refusal(error: &ProxyError) -> Refusal {
-    match error {
-        ProxyError::BadBody(_) => Refusal::BadBody,
-        ProxyError::BodyTooLarge { .. } => Refusal::BodyTooLarge,
-        ProxyError::BodyBudget => Refusal::BodyBudget,
-        ProxyError::ClientGone => Refusal::ClientGone,
-        ProxyError::HeadTooLarge { .. } => Refusal::HeadTooLarge,
-        ProxyError::UnknownPath(_) => Refusal::UnknownPath,
-        ProxyError::BodyStalled | ProxyError::MethodNotAllowed | ProxyError::Upgrade => Refusal::BadRequest,
-        ProxyError::NoBackend { cause: PickError::UnknownModel, .. } => Refusal::UnknownModel,
-        ProxyError::NoBackend { cause: PickError::NoBackend, .. } => Refusal::NoBackend,
-        ProxyError::NoBackend { cause: PickError::AllFull, .. } => Refusal::AllFull,
-        ProxyError::NoBackend { cause: PickError::NoneReady | PickError::AllTried, .. } => Refusal::NoneReady,
-        ProxyError::ConnectFailed(_) => Refusal::ConnectFailed,
-        ProxyError::UpstreamFailed(_) => Refusal::UpstreamFailed,
     }
 }
 
