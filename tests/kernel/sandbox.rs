@@ -134,10 +134,21 @@ impl Drop for Outside {
         // Helpers of a body that panicked.
         let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
         let end = Instant::now() + Duration::from_secs(5);
-        while fs::remove_dir(&self.cgroup).is_err() && self.cgroup.exists() && Instant::now() < end {
+        while remove_cgroups(&self.cgroup).is_err() && self.cgroup.exists() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Removes a cgroup and those in it. Their files go by themselves.
+fn remove_cgroups(cgroup: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(cgroup)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_cgroups(&path)?;
+        }
+    }
+    fs::remove_dir(cgroup)
 }
 
 fn own_cgroup() -> io::Result<PathBuf> {

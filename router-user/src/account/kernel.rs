@@ -26,7 +26,7 @@ use super::region::Access;
 use super::rows::{Keys, Rows};
 use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, links, log};
 
-/// The object that `cargo xtask ebpf` builds, or the committed copy of it.
+/// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
 
 /// Counts connections.
@@ -93,6 +93,9 @@ pub enum KernelError {
     /// Nothing is pinned there.
     #[error("nothing is pinned under {}", .0.display())]
     NothingPinned(PathBuf),
+    /// The binary was built without the programs.
+    #[error("this binary was built without the BPF object; `cargo xtask ebpf` builds it")]
+    NoObject,
     /// The kernel refused the object or its maps.
     #[error("cannot load the BPF object: {0}")]
     Load(String),
@@ -143,6 +146,9 @@ pub fn open(options: &KernelOptions) -> Result<Account, KernelError> {
 
 /// Opens or makes the pins, attaches what is not attached yet, and takes a slot.
 fn share(options: &KernelOptions) -> Result<Account, KernelError> {
+    if OBJECT.is_empty() {
+        return Err(KernelError::NoObject);
+    }
     if let Some(missing) = caps::missing() {
         return Err(KernelError::Capabilities(missing));
     }
