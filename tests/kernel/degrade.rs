@@ -1,5 +1,5 @@
 //! Without rights or places: one line says what is missing, and counting goes on in memory.
-#![expect(unsafe_code, reason = "setuid")]
+#![expect(unsafe_code, reason = "setuid and capset")]
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn without_capabilities_the_reason_names_them() {
     const NOBODY: u32 = 65534;
     run(name!(), |sandbox| {
         if sandbox.step().is_none() {
-            return sandbox.helper("nobody").finish();
+            return drop(sandbox.helper("nobody").finish());
         }
         // SAFETY: changes who this process is, in all of its threads.
         assert_eq!(unsafe { libc::setgid(NOBODY) + libc::setuid(NOBODY) }, 0);
@@ -102,5 +102,35 @@ fn a_chosen_cgroup_further_up_counts_processes_beside() {
         fs::remove_dir(&beside).unwrap();
         fs::write(sandbox.cgroup.join("cgroup.procs"), "0").unwrap();
         fs::remove_dir(&own).unwrap();
+    });
+}
+
+/// Capabilities of this thread from now on.
+fn keep_only(capabilities: &[u32]) {
+    /// `_LINUX_CAPABILITY_VERSION_3`; 0 = the calling thread.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    let mask = capabilities.iter().fold(0_u64, |mask, capability| mask | 1 << capability);
+    let (low, high) = (mask as u32, (mask >> 32) as u32);
+    // Effective, permitted, inheritable; first the lower 32 capabilities, then the upper.
+    let sets = [low, low, 0, high, high, 0];
+    // SAFETY: both arrays have the layout that version 3 asks for, and are only read.
+    let failed = unsafe { libc::syscall(libc::SYS_capset, HEADER.as_ptr(), sets.as_ptr()) };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn three_capabilities_are_enough_and_fewer_are_not() {
+    const CAP_NET_ADMIN: u32 = 12;
+    const CAP_PERFMON: u32 = 38;
+    const CAP_BPF: u32 = 39;
+    run(name!(), |sandbox| {
+        keep_only(&[CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF]);
+        let account = crate::world::account(sandbox);
+        let backend = crate::world::Backend::new(&account, "127.0.0.1");
+        let _open = backend.connect();
+        assert_eq!(account.row(backend.id).conns, 1);
+        keep_only(&[CAP_BPF]);
+        let without = try_open(sandbox, KernelMode::Auto).unwrap();
+        assert_eq!(reason(&without), "needs CAP_NET_ADMIN and CAP_PERFMON");
     });
 }

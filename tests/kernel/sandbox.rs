@@ -46,10 +46,10 @@ pub(crate) fn run(name: &'static str, body: impl FnOnce(&Sandbox)) {
     };
     let step = std::env::var(STEP).ok();
     let sandbox = Sandbox { name, cgroup: cgroup.into(), bpffs: Path::new(&dir).join("bpf"), step };
-    if sandbox.step.is_none() {
-        if let Err(error) = sandbox.enter() {
-            return skip(name, &format!("cannot enter a sandbox: {error}"));
-        }
+    if sandbox.step.is_none()
+        && let Err(error) = sandbox.enter()
+    {
+        return skip(name, &format!("cannot enter a sandbox: {error}"));
     }
     body(&sandbox);
 }
@@ -230,13 +230,14 @@ impl Helper {
         self.child.kill().unwrap();
     }
 
-    /// Lets it end by itself.
-    pub(crate) fn finish(mut self) {
+    /// Lets it end by itself; returns what it still says.
+    pub(crate) fn finish(mut self) -> String {
         drop(self.hold.take());
         let mut rest = String::new();
         self.says.read_to_string(&mut rest).unwrap();
         let status = self.child.wait().unwrap();
         assert!(status.success(), "the helper failed: {rest}");
+        rest
     }
 }
 

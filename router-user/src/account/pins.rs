@@ -178,7 +178,7 @@ impl PinDir {
 
 /// Makes sure that `dir` will lie on a BPF file system.
 fn ensure_bpffs(dir: &Path) -> Result<(), KernelError> {
-    let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let existing = dir.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("/"));
     if is_bpffs(existing).map_err(KernelError::pins(existing))? {
         return Ok(());
     }
