@@ -1,8 +1,9 @@
 //! Without rights or places: one line says what is missing, and counting goes on in memory.
-#![expect(unsafe_code, reason = "setuid and capset")]
+#![expect(unsafe_code, reason = "setuid, capset and umount2")]
 
 use std::fs;
 
+use router_user::account::view::{Detach, detach};
 use router_user::account::{CgroupError, KernelError, KernelMode, KernelOptions, open};
 
 use crate::sandbox::{name, run, say, wait_until_finished};
@@ -41,21 +42,17 @@ fn a_pin_directory_elsewhere_is_named() {
 
 #[test]
 fn a_missing_bpf_file_system_is_mounted_at_its_usual_place() {
-    run(name!(), |sandbox| {
-        let usual = std::path::Path::new("/sys/fs/bpf");
-        if !usual.is_dir() || fs::read_dir(usual).unwrap().next().is_some() {
-            // Something lives there on this machine: then it is a BPF file system, and nothing to mount.
-            return;
-        }
-        let pin_dir = usual.join(format!("unlatch-test-{}", std::process::id()));
-        let options = KernelOptions { mode: KernelMode::On, pin_dir: pin_dir.clone(), cgroup: None };
-        let account = open(&options).unwrap();
-        assert!(account.state().is_on());
+    run(name!(), |_sandbox| {
+        let usual = c"/sys/fs/bpf";
+        // SAFETY: a terminated string; only this case's mount namespace loses the mount, if there was one.
+        while unsafe { libc::umount2(usual.as_ptr(), libc::MNT_DETACH) } == 0 {}
+        let pin_dir = std::path::Path::new(usual.to_str().unwrap()).join("unlatch-test");
+        let account =
+            open(&KernelOptions { mode: KernelMode::On, pin_dir: pin_dir.clone(), cgroup: None }).unwrap();
         assert!(pin_dir.join("v1/LOAD").exists());
         drop(account);
-        router_user::account::view::detach(&pin_dir, router_user::account::view::Detach::Careful).unwrap();
+        detach(&pin_dir, Detach::Careful).unwrap();
         assert!(!pin_dir.exists());
-        let _ = sandbox;
     });
 }
 

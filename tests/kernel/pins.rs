@@ -145,7 +145,7 @@ fn a_program_further_up_is_not_attached_again() {
 }
 
 #[test]
-fn a_map_that_was_unpinned_takes_its_links_along() {
+fn a_set_that_lacks_a_map_is_made_anew() {
     run(name!(), |sandbox| {
         drop(account(sandbox));
         fs::remove_file(sandbox.pin_dir().join("v1/LOAD")).unwrap();

@@ -159,8 +159,10 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     if dir.is_complete()? {
         links::sweep(&dir).map_err(on_links)?;
     } else {
-        // Links without their maps count into maps that nobody can reach.
+        // A set that lacks a map is made anew as a whole. The programs count into the maps they were loaded with,
+        // and go a little after their links: with a new LOAD and the old SOCKS they would take new connections.
         links::remove_all(&dir).map_err(on_links)?;
+        dir.remove_maps()?;
     }
     let mut ebpf = load(&dir)?;
     let sockops = attach(&mut ebpf, SOCKOPS, &place, &dir);

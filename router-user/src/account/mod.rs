@@ -1,12 +1,13 @@
 //! What is in flight where, as this process tells the others and as the kernel sees it.
 //!
 //! Reading order: [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
-//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `links`, `cgroup`, `caps`,
+//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
 //! `anchor` (what happens when this process dies), `log`, [`view`] (reading pins without being a router). It does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
 mod anchor;
+mod bpffs;
 mod caps;
 mod cgroup;
 mod kernel;

@@ -156,9 +156,7 @@ pub fn detach(pin_dir: &Path, how: Detach) -> Result<Pinned, DetachError> {
         refuse_if_used(pin_dir)?;
     }
     links::remove_all(&dir).map_err(KernelError::pins(&dir.links()))?;
-    for name in PinDir::map_names() {
-        gone(fs::remove_file(dir.map(name))).map_err(KernelError::pins(&dir.map(name)))?;
-    }
+    dir.remove_maps()?;
     for directory in [dir.links(), dir.path().to_owned()] {
         gone(fs::remove_dir(&directory)).map_err(KernelError::pins(&directory))?;
     }
