@@ -123,6 +123,32 @@ fn a_link_whose_cgroup_is_gone_is_replaced() {
 }
 
 #[test]
+fn a_link_of_another_cgroup_is_not_relied_on() {
+    use std::os::unix::fs::MetadataExt;
+    run(name!(), |sandbox| {
+        let inner = sandbox.cgroup.join("inner");
+        if sandbox.step().is_some() {
+            fs::create_dir(&inner).unwrap();
+            fs::write(inner.join("cgroup.procs"), "0").unwrap();
+            drop(account(sandbox));
+            say("attached");
+            return wait_until_finished();
+        }
+        let mut helper = sandbox.helper("inner");
+        helper.hears();
+        // As if the kernel had given this cgroup the number of an older one.
+        let links = sandbox.pin_dir().join("v1/links");
+        let place = |cgroup: &Path| links.join(fs::metadata(cgroup).unwrap().ino().to_string());
+        fs::rename(place(&inner), place(&sandbox.cgroup)).unwrap();
+        let account = account(sandbox);
+        let backend = Backend::new(&account, "127.0.0.1");
+        let _open = backend.connect();
+        assert_eq!(account.row(backend.id).conns, 1);
+        helper.finish();
+    });
+}
+
+#[test]
 fn a_program_further_up_is_not_attached_again() {
     run(name!(), |sandbox| {
         if sandbox.step().is_some() {
@@ -147,9 +173,10 @@ fn a_program_further_up_is_not_attached_again() {
 #[test]
 fn a_set_that_lacks_a_map_is_made_anew() {
     run(name!(), |sandbox| {
-        drop(account(sandbox));
+        register(&account(sandbox), "127.0.0.1:1".parse().unwrap());
         fs::remove_file(sandbox.pin_dir().join("v1/LOAD")).unwrap();
         let account = account(sandbox);
+        assert!(View::open(&sandbox.pin_dir()).unwrap().rows().unwrap().is_empty());
         let backend = Backend::new(&account, "127.0.0.1");
         let open = backend.connect();
         assert_eq!(account.row(backend.id).conns, 1, "the programs count into the map that is pinned now");
