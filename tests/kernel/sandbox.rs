@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "unshare, mount and geteuid")]
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,8 +55,7 @@ pub(crate) fn run(name: &'static str, body: impl FnOnce(&Sandbox)) {
 }
 
 fn skip(name: &str, reason: &str) {
-    // Not `println!`, which the test runner keeps to itself when a test passes.
-    let _ = writeln!(io::stdout(), "SKIP {name}: {reason}");
+    println!("SKIP {name}: {reason}");
 }
 
 fn run_child(name: &'static str) {
@@ -90,13 +89,15 @@ fn run_child(name: &'static str) {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    let text = fs::read_to_string(&path).unwrap();
+    let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
     outside.close();
+    // Indented, so that nobody takes the child's results for those of this process.
+    let shown = text.lines().fold(String::new(), |shown, line| shown + "  | " + line + "\n");
     if let Some(line) = text.lines().find(|line| line.starts_with("SKIP ")) {
-        let _ = writeln!(io::stdout(), "{line}");
+        println!("{line}");
     }
-    assert!(status.is_some_and(|status| status.success()), "{name} failed ({status:?}):\n{text}");
-    assert!(text.contains("1 passed"), "{name} is no test of this binary:\n{text}");
+    assert!(status.is_some_and(|status| status.success()), "{name} failed ({status:?}):\n{shown}");
+    assert!(text.contains("1 passed"), "{name} is no test of this binary:\n{shown}");
 }
 
 fn again(name: &str) -> Command {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::kernel::KernelError;
+use super::error::KernelError;
 
 /// Where Linux expects the BPF file system; the one place where this process mounts it by itself.
 const USUAL: &str = "/sys/fs/bpf";

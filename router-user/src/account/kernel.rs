@@ -9,7 +9,7 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData, SkStorage};
@@ -17,9 +17,9 @@ use aya::programs::links::FdLink;
 use aya::programs::{CgroupAttachMode, CgroupSock, ProgramError, SockOps};
 use aya::{Ebpf, EbpfLoader};
 use parking_lot::Mutex;
-use router_common::limits::MAX_WORKERS;
 
-use super::cgroup::{self, CgroupError, Place};
+use super::cgroup::{self, Place};
+use super::error::{KernelError, one_line};
 use super::maps::{SharedTable, Table};
 use super::pins::PinDir;
 use super::region::Access;
@@ -55,79 +55,6 @@ pub struct KernelOptions {
     pub pin_dir: PathBuf,
     /// The cgroup to attach to; `None` = this process's own. It must be the own one or above it.
     pub cgroup: Option<PathBuf>,
-}
-
-/// Why the kernel is not used.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// Capabilities are missing.
-    #[error("{0}")]
-    Capabilities(String),
-    /// No cgroup to attach to.
-    #[error(transparent)]
-    Cgroup(#[from] CgroupError),
-    /// Pins need a BPF file system.
-    #[error("{} is not on a BPF file system{}", .path.display(), mount_failed(.mount))]
-    NotBpffs {
-        /// The directory of pins.
-        path: PathBuf,
-        /// Why it could not be mounted, if that was tried.
-        mount: Option<io::Error>,
-    },
-    /// Something under the directory of pins cannot be read or changed.
-    #[error("cannot use {}: {source}", .path.display())]
-    Pins {
-        /// What.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// What is pinned is not ours, or of another layout.
-    #[error("{} has another layout ({found}); it is left alone", .path.display())]
-    Layout {
-        /// The pin.
-        path: PathBuf,
-        /// What it is.
-        found: String,
-    },
-    /// Nothing is pinned there.
-    #[error("nothing is pinned under {}", .0.display())]
-    NothingPinned(PathBuf),
-    /// The binary was built without the programs.
-    #[error("this binary was built without the BPF object; `cargo xtask ebpf` builds it")]
-    NoObject,
-    /// The kernel refused the object or its maps.
-    #[error("cannot load the BPF object: {0}")]
-    Load(String),
-    /// The kernel refused a program that counts cannot be shared without.
-    #[error("cannot attach {0}")]
-    Program(String),
-    /// Too many router processes.
-    #[error("all {MAX_WORKERS} slots for router processes are taken")]
-    NoSlot,
-    /// A system call failed.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
-
-impl KernelError {
-    pub(super) fn pins(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Pins { path, source }
-    }
-
-    fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what, source }
-    }
-}
-
-fn mount_failed(mount: &Option<io::Error>) -> String {
-    mount.as_ref().map(|error| format!(", and mounting one failed: {error}")).unwrap_or_default()
 }
 
 /// An account with the kernel if the mode allows, else in memory. In mode `auto` the reason for the latter is in
@@ -276,26 +203,6 @@ fn link_program(ebpf: &mut Ebpf, name: &str, cgroup: &std::fs::File) -> Result<F
     link.map_err(|error| ProgramError::IOError(io::Error::other(error)))
 }
 
-/// An error and its causes on one line; of a verifier's log only the end, where the verdict is.
-pub(super) fn one_line(error: &dyn std::error::Error) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let first = lines.next().unwrap_or_default().to_owned();
-        let part = match lines.next_back() {
-            Some(last) => format!("{first} … {last}"),
-            None => first,
-        };
-        if !parts.iter().any(|before| before.contains(&part)) {
-            parts.push(part);
-        }
-        next = error.source();
-    }
-    parts.join(": ")
-}
-
 /// `CLOCK_MONOTONIC`, the clock of the programs.
 fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -309,15 +216,7 @@ fn monotonic_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelError, KernelMode, KernelOptions, one_line, open};
-    use std::io;
-
-    #[test]
-    fn an_error_with_a_log_becomes_one_line() {
-        let inner = io::Error::other("Permission denied\n 0: r1 = r10\n 1: exit\nR0 !read_ok\n");
-        let error = KernelError::Io { what: "load", source: inner };
-        assert_eq!(one_line(&error), "load: Permission denied … R0 !read_ok");
-    }
+    use super::{KernelMode, KernelOptions, open};
 
     #[test]
     fn off_counts_in_memory_and_says_so() {

@@ -13,7 +13,7 @@ use router_common::limits::{LAYOUT_VERSION, MAX_BACKENDS, MAX_WORKERS};
 use router_common::{BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
 
 use super::bpffs;
-use super::kernel::{KernelError, one_line};
+use super::error::{KernelError, one_line};
 
 /// Nobody holds the lock longer than loading the programs takes.
 const LOCK_WAIT: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use aya::maps::{HashMap, Map, MapData};
 use router_common::limits::MAX_WORKERS;
 use router_common::{BackendAddr, BackendId, BackendLoad, WorkerSlot};
 
-use super::kernel::{KernelError, one_line};
+use super::error::{KernelError, one_line};
 use super::links::{self, Link};
 use super::maps::{Table, ids};
 use super::pins::PinDir;
