@@ -49,7 +49,7 @@ pub enum KernelError {
     /// The kernel refused the object or its maps.
     #[error("cannot load the BPF object: {0}")]
     Load(String),
-    /// The kernel refused a program that counts cannot be shared without.
+    /// The kernel refused a program: one that counts cannot be shared without, or any in mode `on`.
     #[error("cannot attach {0}")]
     Program(String),
     /// Too many router processes.

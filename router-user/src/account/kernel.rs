@@ -40,7 +40,7 @@ pub enum KernelMode {
     /// If it can be used.
     #[default]
     Auto,
-    /// Fail without it.
+    /// Fail without it, or with a part of it only.
     On,
     /// Do not try.
     Off,
@@ -98,6 +98,7 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     let mut missing = Vec::new();
     match sockops {
         Ok(()) => programs.insert(0, SOCKOPS),
+        Err(reason) if options.mode == KernelMode::On => return Err(KernelError::Program(reason)),
         Err(reason) => missing.push(reason),
     }
     account(ebpf, dir, State::On { programs, missing })
