@@ -3,10 +3,12 @@
 
 use std::fs;
 
-use router_user::account::view::{Detach, detach};
-use router_user::account::{CgroupError, KernelError, KernelMode, KernelOptions, open};
+use router_user::account::view::pinned;
+use router_user::account::{
+    CgroupError, Detach, KernelError, KernelMode, KernelOptions, State, detach, open,
+};
 
-use crate::sandbox::{name, run, say, wait_until_finished};
+use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
 use crate::world::{reason, register, requests, try_open};
 
 #[test]
@@ -129,5 +131,36 @@ fn three_capabilities_are_enough_and_fewer_are_not() {
         keep_only(&[CAP_BPF]);
         let without = try_open(sandbox, KernelMode::Auto).unwrap();
         assert_eq!(reason(&without), "needs CAP_NET_ADMIN and CAP_PERFMON");
+    });
+}
+
+/// Puts something in the way of a program's link.
+fn block(sandbox: &Sandbox, program: &str) {
+    drop(crate::world::account(sandbox));
+    let links = pinned(&sandbox.pin_dir()).unwrap().links;
+    let path = &links.iter().find(|link| link.program == program).unwrap().path;
+    fs::remove_file(path).unwrap();
+    fs::create_dir(path).unwrap();
+}
+
+#[test]
+fn without_the_connection_counter_requests_are_still_shared() {
+    run(name!(), |sandbox| {
+        block(sandbox, "inflight_sockops");
+        let account = try_open(sandbox, KernelMode::Auto).unwrap();
+        let State::On { programs, missing } = account.state() else { panic!("{:?}", account.state()) };
+        assert_eq!(programs, &["release"]);
+        assert!(missing.len() == 1 && missing[0].starts_with("inflight_sockops (unpin)"), "{missing:?}");
+        assert!(matches!(try_open(sandbox, KernelMode::On), Err(KernelError::Program(_))));
+    });
+}
+
+#[test]
+fn without_the_program_that_frees_slots_nothing_is_shared() {
+    run(name!(), |sandbox| {
+        block(sandbox, "release");
+        let account = try_open(sandbox, KernelMode::Auto).unwrap();
+        assert!(reason(&account).contains("cannot attach release"), "{}", reason(&account));
+        assert!(matches!(try_open(sandbox, KernelMode::On), Err(KernelError::Program(_))));
     });
 }

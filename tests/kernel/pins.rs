@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use router_user::account::view::{Detach, DetachError, View, detach, pinned};
-use router_user::account::{KernelError, KernelMode};
+use router_user::account::view::{View, pinned};
+use router_user::account::{Detach, DetachError, KernelError, KernelMode, detach};
 
 use crate::sandbox::{name, run, say, wait_until_finished};
 use crate::world::{Backend, account, bpftool, reason, register, requests, try_open, wait_row, wait_until};

@@ -24,7 +24,7 @@ use super::maps::{SharedTable, Table};
 use super::pins::PinDir;
 use super::region::Access;
 use super::rows::{Keys, Rows};
-use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, links, log};
+use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log};
 
 /// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
@@ -71,7 +71,7 @@ pub fn open(options: &KernelOptions) -> Result<Account, KernelError> {
     }
 }
 
-/// Opens or makes the pins, attaches what is not attached yet, and takes a slot.
+/// Opens or makes the set of pins, and takes part in it.
 fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     if OBJECT.is_empty() {
         return Err(KernelError::NoObject);
@@ -83,7 +83,8 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     let dir = PinDir::create(&options.pin_dir)?;
     let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
     let on_links = |error| KernelError::Pins { path: dir.links(), source: error };
-    if dir.is_complete()? {
+    let was_complete = dir.is_complete()?;
+    if was_complete {
         links::sweep(&dir).map_err(on_links)?;
     } else {
         // A set that lacks a map is made anew as a whole. The programs count into the maps they were loaded with,
@@ -91,17 +92,27 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
         links::remove_all(&dir).map_err(on_links)?;
         dir.remove_maps()?;
     }
-    let mut ebpf = load(&dir)?;
-    let sockops = attach(&mut ebpf, SOCKOPS, &place, &dir);
-    attach(&mut ebpf, RELEASE, &place, &dir).map_err(KernelError::Program)?;
+    let account = take_part(options.mode, &place, &dir);
+    if account.is_err() && !was_complete {
+        // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
+        let _ = detach::take_off(&dir);
+    }
+    account
+}
+
+/// Attaches what is not attached yet, and takes a slot.
+fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, KernelError> {
+    let mut ebpf = load(dir)?;
+    let sockops = attach(&mut ebpf, SOCKOPS, place, dir);
+    attach(&mut ebpf, RELEASE, place, dir).map_err(KernelError::Program)?;
     let mut programs = vec![RELEASE];
     let mut missing = Vec::new();
     match sockops {
         Ok(()) => programs.insert(0, SOCKOPS),
-        Err(reason) if options.mode == KernelMode::On => return Err(KernelError::Program(reason)),
+        Err(reason) if mode == KernelMode::On => return Err(KernelError::Program(reason)),
         Err(reason) => missing.push(reason),
     }
-    account(ebpf, dir, State::On { programs, missing })
+    account(ebpf, dir.clone(), State::On { programs, missing })
 }
 
 /// Creates the maps that are not pinned yet, and opens the others.

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
 //! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
-//! `anchor` (what happens when this process dies), `log`, `error`, [`view`] (reading pins without being a router). It does
+//! `anchor` (what happens when this process dies), `log`, `error`, [`view`] (reading pins without being a router), `detach`. It does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
@@ -10,6 +10,7 @@ mod anchor;
 mod bpffs;
 mod caps;
 mod cgroup;
+mod detach;
 mod error;
 mod kernel;
 mod links;
@@ -30,6 +31,7 @@ use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
 use router_policy::{InFlight, LoadTable};
 
 pub use cgroup::CgroupError;
+pub use detach::{Detach, DetachError, detach};
 pub use error::KernelError;
 pub use kernel::{KernelMode, KernelOptions, open};
 pub use links::Link;
