@@ -36,7 +36,7 @@ pub(crate) fn on_event(ctx: &SockOpsContext) {
 fn opened(ctx: &SockOpsContext) {
     let remote = remote(ctx);
     // SAFETY: the value is read at once; a row's key changes only when nothing is open there.
-    let Some(row) = (unsafe { BACKENDS.get(&remote) }) else { return };
+    let Some(row) = (unsafe { BACKENDS.get(remote) }) else { return };
     let row = *row;
     let Some(sock) = storage(ctx, BPF_SK_STORAGE_GET_F_CREATE.into()) else { return };
     let Some(load) = LOAD.get_ptr_mut(row) else { return };

@@ -4,9 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use router_user::account::Role;
+use router_user::account::view::pinned;
 
 use crate::sandbox::{name, run};
-use crate::world::{Backend, account, connect_marked, register, wait_row, wait_until};
+use crate::world::{Backend, account, bpftool, connect_marked, register, wait_row, wait_until};
 
 #[test]
 fn ipv4_is_counted_while_open() {
@@ -132,6 +133,19 @@ fn a_probes_connection_is_not_counted_and_a_routers_is() {
         drop(probe);
         drop(request);
         wait_row(&account, backend.id, |row| (row.conns, row.opened, row.closed) == (0, 1, 1));
+    });
+}
+
+#[test]
+fn counters_are_added_to_by_atomic_instructions() {
+    run(name!(), |sandbox| {
+        let _account = account(sandbox);
+        let links = pinned(&sandbox.pin_dir()).unwrap().links;
+        let link = links.iter().find(|link| link.program == "inflight_sockops").unwrap();
+        let id = link.program_id.to_string();
+        let code = bpftool(&["prog", "dump", "xlated", "id", &id], "opcodes".as_ref(), &[]);
+        // conns and opened; conns, closed and resets. Lost additions are too rare to wait for one.
+        assert_eq!(code.matches("lock *(u64 *)").count(), 5, "{code}");
     });
 }
 

@@ -1,10 +1,16 @@
 //! Tier 3: the real kernel and real sockets. Needs root, a cgroup2 mount and the right to mount a BPF file system.
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
-//! and accounts to test with), then the cases: [`connections`], [`slots`], [`rows`], [`pins`], [`degrade`], [`logs`].
+//! and accounts to test with), then the cases: [`connections`], [`slots`], [`rows`], [`pins`], [`commands`], [`degrade`], [`logs`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and helpers talk on stdout"
+)]
 
+mod commands;
 mod connections;
 mod degrade;
 mod logs;

@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "unshare, mount and geteuid")]
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,17 +46,16 @@ pub(crate) fn run(name: &'static str, body: impl FnOnce(&Sandbox)) {
     };
     let step = std::env::var(STEP).ok();
     let sandbox = Sandbox { name, cgroup: cgroup.into(), bpffs: Path::new(&dir).join("bpf"), step };
-    if sandbox.step.is_none() {
-        if let Err(error) = sandbox.enter() {
-            return skip(name, &format!("cannot enter a sandbox: {error}"));
-        }
+    if sandbox.step.is_none()
+        && let Err(error) = sandbox.enter()
+    {
+        return skip(name, &format!("cannot enter a sandbox: {error}"));
     }
     body(&sandbox);
 }
 
 fn skip(name: &str, reason: &str) {
-    // Not `println!`, which the test runner keeps to itself when a test passes.
-    let _ = writeln!(io::stdout(), "SKIP {name}: {reason}");
+    println!("SKIP {name}: {reason}");
 }
 
 fn run_child(name: &'static str) {
@@ -90,13 +89,15 @@ fn run_child(name: &'static str) {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    let text = fs::read_to_string(&path).unwrap();
+    let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
     outside.close();
+    // Indented, so that nobody takes the child's results for those of this process.
+    let shown = text.lines().fold(String::new(), |shown, line| shown + "  | " + line + "\n");
     if let Some(line) = text.lines().find(|line| line.starts_with("SKIP ")) {
-        let _ = writeln!(io::stdout(), "{line}");
+        println!("{line}");
     }
-    assert!(status.is_some_and(|status| status.success()), "{name} failed ({status:?}):\n{text}");
-    assert!(text.contains("1 passed"), "{name} is no test of this binary:\n{text}");
+    assert!(status.is_some_and(|status| status.success()), "{name} failed ({status:?}):\n{shown}");
+    assert!(text.contains("1 passed"), "{name} is no test of this binary:\n{shown}");
 }
 
 fn again(name: &str) -> Command {
@@ -134,10 +135,21 @@ impl Drop for Outside {
         // Helpers of a body that panicked.
         let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
         let end = Instant::now() + Duration::from_secs(5);
-        while fs::remove_dir(&self.cgroup).is_err() && self.cgroup.exists() && Instant::now() < end {
+        while remove_cgroups(&self.cgroup).is_err() && self.cgroup.exists() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// Removes a cgroup and those in it. Their files go by themselves.
+fn remove_cgroups(cgroup: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(cgroup)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_cgroups(&path)?;
+        }
+    }
+    fs::remove_dir(cgroup)
 }
 
 fn own_cgroup() -> io::Result<PathBuf> {
@@ -219,13 +231,14 @@ impl Helper {
         self.child.kill().unwrap();
     }
 
-    /// Lets it end by itself.
-    pub(crate) fn finish(mut self) {
+    /// Lets it end by itself; returns what it still says.
+    pub(crate) fn finish(mut self) -> String {
         drop(self.hold.take());
         let mut rest = String::new();
         self.says.read_to_string(&mut rest).unwrap();
         let status = self.child.wait().unwrap();
         assert!(status.success(), "the helper failed: {rest}");
+        rest
     }
 }
 

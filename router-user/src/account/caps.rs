@@ -1,4 +1,4 @@
-//! Whether this process may use BPF at all.
+//! Whether this thread may use BPF at all: capabilities belong to threads.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ const NEEDED: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12), ("CAP_
 /// Stands for each of them.
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// The needed capabilities that this process lacks, as one phrase; `None` = it has all.
+/// The needed capabilities that this thread lacks, as one phrase; `None` = it has all.
 pub(super) fn missing() -> Option<String> {
     // Without /proc nothing can be said: the kernel's own answer to the first call then decides.
-    missing_in(&fs::read_to_string("/proc/self/status").ok()?)
+    missing_in(&fs::read_to_string("/proc/thread-self/status").ok()?)
 }
 
 fn missing_in(status: &str) -> Option<String> {

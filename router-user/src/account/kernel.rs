@@ -9,7 +9,7 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData, SkStorage};
@@ -17,16 +17,16 @@ use aya::programs::links::FdLink;
 use aya::programs::{CgroupAttachMode, CgroupSock, ProgramError, SockOps};
 use aya::{Ebpf, EbpfLoader};
 use parking_lot::Mutex;
-use router_common::limits::MAX_WORKERS;
 
-use super::cgroup::{self, CgroupError, Place};
+use super::cgroup::{self, Place};
+use super::error::{KernelError, one_line};
 use super::maps::{SharedTable, Table};
 use super::pins::PinDir;
 use super::region::Access;
 use super::rows::{Keys, Rows};
-use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, links, log};
+use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log};
 
-/// The object that `cargo xtask ebpf` builds, or the committed copy of it.
+/// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
 
 /// Counts connections.
@@ -40,7 +40,7 @@ pub enum KernelMode {
     /// If it can be used.
     #[default]
     Auto,
-    /// Fail without it.
+    /// Fail without it, or with a part of it only.
     On,
     /// Do not try.
     Off,
@@ -57,76 +57,6 @@ pub struct KernelOptions {
     pub cgroup: Option<PathBuf>,
 }
 
-/// Why the kernel is not used.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// Capabilities are missing.
-    #[error("{0}")]
-    Capabilities(String),
-    /// No cgroup to attach to.
-    #[error(transparent)]
-    Cgroup(#[from] CgroupError),
-    /// Pins need a BPF file system.
-    #[error("{} is not on a BPF file system{}", .path.display(), mount_failed(.mount))]
-    NotBpffs {
-        /// The directory of pins.
-        path: PathBuf,
-        /// Why it could not be mounted, if that was tried.
-        mount: Option<io::Error>,
-    },
-    /// Something under the directory of pins cannot be read or changed.
-    #[error("cannot use {}: {source}", .path.display())]
-    Pins {
-        /// What.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// What is pinned is not ours, or of another layout.
-    #[error("{} has another layout ({found}); it is left alone", .path.display())]
-    Layout {
-        /// The pin.
-        path: PathBuf,
-        /// What it is.
-        found: String,
-    },
-    /// Nothing is pinned there.
-    #[error("nothing is pinned under {}", .0.display())]
-    NothingPinned(PathBuf),
-    /// The kernel refused the object or its maps.
-    #[error("cannot load the BPF object: {0}")]
-    Load(String),
-    /// The kernel refused a program that counts cannot be shared without.
-    #[error("cannot attach {0}")]
-    Program(String),
-    /// Too many router processes.
-    #[error("all {MAX_WORKERS} slots for router processes are taken")]
-    NoSlot,
-    /// A system call failed.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-}
-
-impl KernelError {
-    pub(super) fn pins(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Pins { path, source }
-    }
-
-    fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what, source }
-    }
-}
-
-fn mount_failed(mount: &Option<io::Error>) -> String {
-    mount.as_ref().map(|error| format!(", and mounting one failed: {error}")).unwrap_or_default()
-}
-
 /// An account with the kernel if the mode allows, else in memory. In mode `auto` the reason for the latter is in
 /// [`Account::state`], for the caller to log.
 ///
@@ -141,8 +71,11 @@ pub fn open(options: &KernelOptions) -> Result<Account, KernelError> {
     }
 }
 
-/// Opens or makes the pins, attaches what is not attached yet, and takes a slot.
+/// Opens or makes the set of pins, and takes part in it.
 fn share(options: &KernelOptions) -> Result<Account, KernelError> {
+    if OBJECT.is_empty() {
+        return Err(KernelError::NoObject);
+    }
     if let Some(missing) = caps::missing() {
         return Err(KernelError::Capabilities(missing));
     }
@@ -150,22 +83,36 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     let dir = PinDir::create(&options.pin_dir)?;
     let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
     let on_links = |error| KernelError::Pins { path: dir.links(), source: error };
-    if dir.is_complete()? {
+    let was_complete = dir.is_complete()?;
+    if was_complete {
         links::sweep(&dir).map_err(on_links)?;
     } else {
-        // Links without their maps count into maps that nobody can reach.
+        // A set that lacks a map is made anew as a whole. The programs count into the maps they were loaded with,
+        // and go a little after their links: with a new LOAD and the old SOCKS they would take new connections.
         links::remove_all(&dir).map_err(on_links)?;
+        dir.remove_maps()?;
     }
-    let mut ebpf = load(&dir)?;
-    let sockops = attach(&mut ebpf, SOCKOPS, &place, &dir);
-    attach(&mut ebpf, RELEASE, &place, &dir).map_err(KernelError::Program)?;
+    let account = take_part(options.mode, &place, &dir);
+    if account.is_err() && !was_complete {
+        // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
+        let _ = detach::take_off(&dir);
+    }
+    account
+}
+
+/// Attaches what is not attached yet, and takes a slot.
+fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, KernelError> {
+    let mut ebpf = load(dir)?;
+    let sockops = attach(&mut ebpf, SOCKOPS, place, dir);
+    attach(&mut ebpf, RELEASE, place, dir).map_err(KernelError::Program)?;
     let mut programs = vec![RELEASE];
     let mut missing = Vec::new();
     match sockops {
         Ok(()) => programs.insert(0, SOCKOPS),
+        Err(reason) if mode == KernelMode::On => return Err(KernelError::Program(reason)),
         Err(reason) => missing.push(reason),
     }
-    account(ebpf, dir, State::On { programs, missing })
+    account(ebpf, dir.clone(), State::On { programs, missing })
 }
 
 /// Creates the maps that are not pinned yet, and opens the others.
@@ -268,26 +215,6 @@ fn link_program(ebpf: &mut Ebpf, name: &str, cgroup: &std::fs::File) -> Result<F
     link.map_err(|error| ProgramError::IOError(io::Error::other(error)))
 }
 
-/// An error and its causes on one line; of a verifier's log only the end, where the verdict is.
-pub(super) fn one_line(error: &dyn std::error::Error) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let first = lines.next().unwrap_or_default().to_owned();
-        let part = match lines.next_back() {
-            Some(last) => format!("{first} … {last}"),
-            None => first,
-        };
-        if !parts.iter().any(|before| before.contains(&part)) {
-            parts.push(part);
-        }
-        next = error.source();
-    }
-    parts.join(": ")
-}
-
 /// `CLOCK_MONOTONIC`, the clock of the programs.
 fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -301,15 +228,7 @@ fn monotonic_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelError, KernelMode, KernelOptions, one_line, open};
-    use std::io;
-
-    #[test]
-    fn an_error_with_a_log_becomes_one_line() {
-        let inner = io::Error::other("Permission denied\n 0: r1 = r10\n 1: exit\nR0 !read_ok\n");
-        let error = KernelError::Io { what: "load", source: inner };
-        assert_eq!(one_line(&error), "load: Permission denied … R0 !read_ok");
-    }
+    use super::{KernelMode, KernelOptions, open};
 
     #[test]
     fn off_counts_in_memory_and_says_so() {

@@ -2,14 +2,18 @@
 //!
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
-//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `links`, `cgroup`, `caps`,
-//! `anchor` (what happens when this process dies), `log`, [`view`] (reading pins without being a router). [`Account`] does
+//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
+//! `anchor` (what happens when this process dies), `log`, `error`, [`view`] (reading pins without being a router),
+//! `detach`. [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
 mod anchor;
+mod bpffs;
 mod caps;
 mod cgroup;
+mod detach;
+mod error;
 pub mod guard;
 mod kernel;
 pub mod ledger;
@@ -31,8 +35,10 @@ use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
 use router_policy::{InFlight, LoadTable};
 
 pub use cgroup::CgroupError;
+pub use detach::{Detach, DetachError, detach};
+pub use error::KernelError;
 pub use guard::InFlightGuard;
-pub use kernel::{KernelError, KernelMode, KernelOptions, open};
+pub use kernel::{KernelMode, KernelOptions, open};
 pub use ledger::{Ledger, Placed};
 pub use links::Link;
 pub use log::LogReader;

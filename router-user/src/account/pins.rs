@@ -2,24 +2,22 @@
 //!
 //! `<pin-dir>/v1/` holds the maps by name and `links/<cgroup id>/<program>`. Invariant: a pinned map is used only
 //! after its type, sizes and flags were compared: a mapping with another stride would corrupt silently.
-#![expect(unsafe_code, reason = "statfs and mount")]
-
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use aya::maps::{MapData, MapType};
+use aya::maps::{MapData, MapError, MapInfo, MapType};
 use router_common::limits::{LAYOUT_VERSION, MAX_BACKENDS, MAX_WORKERS};
 use router_common::{BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
 
-use super::kernel::KernelError;
+use super::bpffs;
+use super::error::{KernelError, one_line};
 
-/// Where Linux expects the BPF file system; the one place where this process mounts it by itself.
-const BPFFS: &str = "/sys/fs/bpf";
+/// Nobody holds the lock longer than loading the programs takes.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
@@ -36,6 +34,14 @@ struct Shape {
 impl Shape {
     const fn array<T>(name: &'static str, entries: usize) -> Self {
         Self { name, kind: MapType::Array, key: 4, value: size_of::<T>(), entries, flags: BPF_F_MMAPABLE }
+    }
+
+    fn fits(&self, map: &MapInfo) -> bool {
+        map.map_type().is_ok_and(|kind| kind == self.kind)
+            && map.key_size() as usize == self.key
+            && map.value_size() as usize == self.value
+            && (self.entries == 0 || map.max_entries() as usize == self.entries)
+            && map.map_flags() == self.flags
     }
 }
 
@@ -72,7 +78,7 @@ impl PinDir {
     /// # Errors
     /// [`KernelError::NotBpffs`] and [`KernelError::Pins`].
     pub(super) fn create(pin_dir: &Path) -> Result<Self, KernelError> {
-        ensure_bpffs(pin_dir)?;
+        bpffs::ensure(pin_dir)?;
         let dir = Self::at(pin_dir);
         let links = dir.links();
         DirBuilder::new().recursive(true).mode(0o700).create(&links).map_err(KernelError::pins(&links))?;
@@ -110,18 +116,37 @@ impl PinDir {
     /// Excludes other processes from giving rows away, attaching and detaching, until the file is dropped.
     ///
     /// # Errors
-    /// The directory cannot be opened, or was replaced each time the lock was won.
+    /// The directory cannot be opened, or another process holds the lock for more than 5 s.
     pub(super) fn lock(&self) -> io::Result<File> {
-        // A detach may have removed the directory while this waited for the lock on it.
-        for _ in 0..8 {
+        let end = Instant::now() + LOCK_WAIT;
+        while Instant::now() < end {
+            // Opened anew each time: a detach may have removed the directory that the lock was tried on.
             let file = File::open(&self.0)?;
-            file.lock()?;
-            if fs::metadata(&self.0).is_ok_and(|now| file.metadata().is_ok_and(|own| own.ino() == now.ino()))
-            {
-                return Ok(file);
+            match file.try_lock() {
+                Ok(()) if file.metadata()?.ino() == fs::metadata(&self.0)?.ino() => return Ok(file),
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
+                Err(TryLockError::Error(error)) => return Err(error),
             }
         }
-        Err(io::Error::other("the directory is removed again and again"))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock"))
+    }
+
+    /// Unpins every map.
+    ///
+    /// # Errors
+    /// [`KernelError::Pins`].
+    pub(super) fn remove_maps(&self) -> Result<(), KernelError> {
+        for name in Self::map_names() {
+            let path = self.map(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(KernelError::pins(&path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Opens a pinned map of this layout; `None` if nothing is pinned under the name.
@@ -135,24 +160,17 @@ impl PinDir {
             return Ok(None);
         }
         let foreign = |found: String| KernelError::Layout { path: path.clone(), found };
-        let map = MapData::from_pin(&path).map_err(|error| foreign(super::kernel::one_line(&error)))?;
-        let info = map.info().map_err(|error| foreign(super::kernel::one_line(&error)))?;
-        let fits = info.map_type().is_ok_and(|kind| kind == shape.kind)
-            && info.key_size() as usize == shape.key
-            && info.value_size() as usize == shape.value
-            && (shape.entries == 0 || info.max_entries() as usize == shape.entries)
-            && info.map_flags() == shape.flags;
-        if !fits {
-            return Err(foreign(format!(
-                "type {:?}, key {}, value {}, {} entries, flags {:#x}",
-                info.map_type(),
-                info.key_size(),
-                info.value_size(),
-                info.max_entries(),
-                info.map_flags()
-            )));
-        }
-        Ok(Some(map))
+        let map = match MapData::from_pin(&path) {
+            Err(MapError::SyscallError(denied))
+                if denied.io_error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                return Err(KernelError::pins(&path)(denied.io_error));
+            }
+            Err(error) => return Err(foreign(one_line(&error))),
+            Ok(map) => map,
+        };
+        let info = map.info().map_err(|error| foreign(one_line(&error)))?;
+        if shape.fits(&info) { Ok(Some(map)) } else { Err(foreign(describe(&info))) }
     }
 
     /// Like [`Self::open`], for a map that must be there.
@@ -176,39 +194,13 @@ impl PinDir {
     }
 }
 
-/// Makes sure that `dir` will lie on a BPF file system.
-fn ensure_bpffs(dir: &Path) -> Result<(), KernelError> {
-    let existing = dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    if is_bpffs(existing).map_err(KernelError::pins(existing))? {
-        return Ok(());
-    }
-    if !dir.starts_with(BPFFS) || !Path::new(BPFFS).is_dir() {
-        return Err(KernelError::NotBpffs { path: dir.to_owned(), mount: None });
-    }
-    mount_bpffs().map_err(|error| KernelError::NotBpffs { path: dir.to_owned(), mount: Some(error) })
-}
-
-fn is_bpffs(path: &Path) -> io::Result<bool> {
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    let mut stat = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a terminated string, and memory for the answer.
-    if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: statfs succeeded, so it filled the struct.
-    Ok(unsafe { stat.assume_init() }.f_type == BPF_FS_MAGIC)
-}
-
-fn mount_bpffs() -> io::Result<()> {
-    // SAFETY: five terminated strings or flags; the kernel copies them.
-    let failed = unsafe {
-        libc::mount(
-            c"bpf".as_ptr(),
-            c"/sys/fs/bpf".as_ptr(),
-            c"bpf".as_ptr(),
-            0,
-            c"mode=0700".as_ptr().cast(),
-        )
-    };
-    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+fn describe(map: &MapInfo) -> String {
+    format!(
+        "{}, key {} B, value {} B, {} entries, flags {:#x}",
+        map.map_type().map_or_else(|_| "unknown type".to_owned(), |kind| format!("{kind:?}")),
+        map.key_size(),
+        map.value_size(),
+        map.max_entries(),
+        map.map_flags()
+    )
 }

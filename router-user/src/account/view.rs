@@ -1,7 +1,5 @@
-//! Reading and removing pins without being a router: what `unlatch status` and `unlatch bpf` stand on.
+//! Reading pins without being a router: what `unlatch status` and `unlatch bpf status` stand on.
 
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +8,7 @@ use aya::maps::{HashMap, Map, MapData};
 use router_common::limits::MAX_WORKERS;
 use router_common::{BackendAddr, BackendId, BackendLoad, WorkerSlot};
 
-use super::kernel::{KernelError, one_line};
+use super::error::{KernelError, one_line};
 use super::links::{self, Link};
 use super::maps::{Table, ids};
 use super::pins::PinDir;
@@ -115,72 +113,4 @@ pub fn pinned(pin_dir: &Path) -> Result<Pinned, KernelError> {
     let maps = PinDir::map_names().filter(|name| dir.map(name).exists()).collect();
     let links = links::pinned(&dir).map_err(KernelError::pins(&dir.links()))?;
     Ok(Pinned { path: dir.path().to_owned(), maps, links })
-}
-
-/// Whether to detach under a running router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detach {
-    /// Not while a slot is live, nor what is of another layout.
-    Careful,
-    /// In any case.
-    Forced,
-}
-
-/// Why nothing was detached.
-#[derive(Debug, thiserror::Error)]
-pub enum DetachError {
-    /// Routers are running.
-    #[error("routers are running (pid {}); stop them, or use --force", list(.0))]
-    Live(Vec<u32>),
-    /// The pins cannot be read or removed.
-    #[error(transparent)]
-    Kernel(#[from] KernelError),
-}
-
-fn list(pids: &[u32]) -> String {
-    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// Takes off every link and pin below a directory, and the directories. Returns what there was.
-///
-/// # Errors
-/// [`DetachError`]; nothing was taken off if it is [`DetachError::Live`].
-pub fn detach(pin_dir: &Path, how: Detach) -> Result<Pinned, DetachError> {
-    let before = pinned(pin_dir)?;
-    let dir = PinDir::at(pin_dir);
-    if !dir.exists() {
-        return Ok(before);
-    }
-    let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
-    if how == Detach::Careful {
-        refuse_if_used(pin_dir)?;
-    }
-    links::remove_all(&dir).map_err(KernelError::pins(&dir.links()))?;
-    for name in PinDir::map_names() {
-        gone(fs::remove_file(dir.map(name))).map_err(KernelError::pins(&dir.map(name)))?;
-    }
-    for directory in [dir.links(), dir.path().to_owned()] {
-        gone(fs::remove_dir(&directory)).map_err(KernelError::pins(&directory))?;
-    }
-    // Other layouts may lie there, or it may be a mount point: then it stays.
-    let _ = fs::remove_dir(pin_dir);
-    Ok(before)
-}
-
-fn refuse_if_used(pin_dir: &Path) -> Result<(), DetachError> {
-    match View::open(pin_dir) {
-        Ok(view) => {
-            let pids: Vec<u32> = view.workers().into_iter().map(|(_, worker)| worker.pid).collect();
-            if pids.is_empty() { Ok(()) } else { Err(DetachError::Live(pids)) }
-        }
-        Err(KernelError::NothingPinned(_)) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }

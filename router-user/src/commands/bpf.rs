@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::status::UNAVAILABLE;
-use crate::account::view::{self, Detach, Pinned, View};
-use crate::account::{KernelError, Link};
+use crate::account::view::{self, Pinned, View};
+use crate::account::{Detach, KernelError, Link, detach};
 
 /// The programs and maps that are attached and pinned
 #[derive(Args, Clone, Debug)]
@@ -50,7 +50,7 @@ pub fn run(args: &BpfArgs) -> anyhow::Result<ExitCode> {
         },
         Verb::Detach { force } => {
             let how = if force { Detach::Forced } else { Detach::Careful };
-            match view::detach(&args.pin_dir, how) {
+            match detach(&args.pin_dir, how) {
                 Ok(was) => {
                     report(&was);
                     return Ok(ExitCode::SUCCESS);

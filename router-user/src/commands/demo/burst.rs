@@ -15,11 +15,10 @@ use router_policy::{BackendId, Fallback, Outcome, PolicyConfig, PolicyName};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::client::{Answer, ask, chat_body};
+use super::client::{Answer, ask, ask_noting, chat_body};
 use super::ideal::makespan_seconds;
 use super::kernel_view;
 use super::stage::{EngineKind, Stage, name};
-use crate::clock;
 use crate::parse;
 
 const SEATS: u32 = 4;
@@ -202,12 +201,8 @@ async fn forced(stage: &Stage, id: BackendId, messages: &[Value], max_tokens: u3
     let (_, mut guard) = ledger.pick_forced(&shape, id)?;
     let engine =
         &stage.engines[stage.router().ledger().backends().iter().position(|&b| b == id).unwrap_or(0)];
-    let answer = ask(engine.addr(), body).await?;
-    let now = clock::now();
-    let ago = answer.ended.elapsed();
-    let first = guard.sent() + answer.ttft;
-    guard.first_byte(first.min(now));
-    guard.finish(router_policy::Nanos(now.0.saturating_sub(ago.as_nanos() as u64)), Outcome::Completed);
+    ask_noting(engine.addr(), body, || guard.first_byte()).await?;
+    guard.finish(Outcome::Completed);
     Ok(())
 }
 

@@ -37,6 +37,12 @@ pub(super) fn chat_body(messages: &[Value], max_tokens: u32) -> Bytes {
 
 /// Sends a chat and reads its stream to `[DONE]`.
 pub(super) async fn ask(to: SocketAddr, body: Bytes) -> anyhow::Result<Answer> {
+    ask_noting(to, body, || {}).await
+}
+
+/// Like [`ask`]; `first_byte` is called when the first byte of the body comes.
+pub(super) async fn ask_noting(to: SocketAddr, body: Bytes, first_byte: impl FnOnce()) -> anyhow::Result<Answer> {
+    let mut first_byte = Some(first_byte);
     let sent = Instant::now();
     let stream = TcpStream::connect(to).await.context("cannot connect")?;
     stream.set_nodelay(true)?;
@@ -51,10 +57,13 @@ pub(super) async fn ask(to: SocketAddr, body: Bytes) -> anyhow::Result<Answer> {
     let engine =
         response.headers().get("x-engine-name").and_then(|v| v.to_str().ok()).unwrap_or("?").to_owned();
     let mut incoming = response.into_body();
-    let (mut text, mut first) = (Vec::new(), None);
+    let (mut text, mut first) = (Vec::new(), None::<Instant>);
     while let Some(frame) = incoming.frame().await {
         if let Ok(data) = frame.context("the answer broke off")?.into_data() {
-            first.get_or_insert_with(Instant::now);
+            if let Some(note) = first_byte.take() {
+                first = Some(Instant::now());
+                note();
+            }
             text.extend_from_slice(&data);
         }
     }
