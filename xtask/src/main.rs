@@ -80,7 +80,7 @@ fn dispatch(verb: Verb) -> Result<ExitCode> {
         Verb::Build(args) => build::run(&ws, &args)?,
         Verb::Install(args) => install::run(&ws, &args)?,
         Verb::Demo(args) => return demo::run(&ws, &args),
-        Verb::Test(args) => test::run(&ws, &args)?,
+        Verb::Test(args) => return test::run(&ws, &args),
         Verb::Tidy => tidy::run(&ws)?,
         Verb::Lint => lint::run(&ws)?,
         Verb::Deny => deny::run(&ws)?,
