@@ -45,7 +45,9 @@ impl BackendAddr {
     pub const fn octets(&self) -> [u8; 16] {
         let (a, b) = (self.ip[0].to_ne_bytes(), self.ip[1].to_ne_bytes());
         let (c, d) = (self.ip[2].to_ne_bytes(), self.ip[3].to_ne_bytes());
-        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]]
+        [
+            a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3],
+        ]
     }
 }
 

@@ -1,8 +1,8 @@
 //! The façade: pick, on_first_byte, on_finished; and what feeds them.
 
 use crate::{
-    BackendId, BackendSpec, Decision, InFlight, LoadTable, Models, Nanos, Outcome, PickError, PolicyConfig,
-    Report, RequestShape, Signal, Ticket,
+    BackendId, BackendSpec, Decision, InFlight, LoadTable, Models, Nanos, Outcome, PickError, PolicyConfig, Report,
+    RequestShape, Signal, Ticket,
 };
 
 /// Seats of an engine and how they are known.
@@ -105,12 +105,7 @@ impl Placement {
     ///
     /// # Errors
     /// [`PickError`] when no candidate is left; nothing is then inserted anywhere.
-    pub fn pick(
-        &mut self,
-        now: Nanos,
-        request: &RequestShape,
-        tried: &[BackendId],
-    ) -> Result<Decision, PickError> {
+    pub fn pick(&mut self, now: Nanos, request: &RequestShape, tried: &[BackendId]) -> Result<Decision, PickError> {
         let _ = (now, request, tried);
         Err(PickError::NoBackend)
     }
@@ -119,12 +114,7 @@ impl Placement {
     ///
     /// # Errors
     /// [`PickError::NoBackend`] if there is no such backend.
-    pub fn pick_forced(
-        &mut self,
-        now: Nanos,
-        request: &RequestShape,
-        id: BackendId,
-    ) -> Result<Decision, PickError> {
+    pub fn pick_forced(&mut self, now: Nanos, request: &RequestShape, id: BackendId) -> Result<Decision, PickError> {
         let _ = (now, request, id);
         Err(PickError::NoBackend)
     }
