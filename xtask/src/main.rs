@@ -89,3 +89,27 @@ fn dispatch(verb: Verb) -> Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_a_verb_does_not_know_is_passed_on() {
+        for line in ["demo --trace f --real", "demo --real --trace f", "bench haproxy --rounds 5"] {
+            let words = ["cargo xtask"].into_iter().chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+        assert!(
+            Cli::try_parse_from(["cargo xtask", "test", "--lnog"]).is_err(),
+            "a mistyped flag is refused"
+        );
+    }
+}
