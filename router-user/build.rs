@@ -4,7 +4,6 @@
 //! committed copy; else an empty file, which stands for "no kernel side". It compiles nothing itself, so that
 //! plain `cargo build` works where no BPF toolchain is. Invariant: a built object of other sources is never
 //! embedded.
-#![expect(clippy::print_stdout, reason = "a build script talks to cargo on stdout")]
 
 // The same code that xtask records the hash with.
 #[path = "../xtask/src/source_hash.rs"]

@@ -62,7 +62,50 @@ fn add_section_names(builder: &mut Builder<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use object::elf::SHT_PROGBITS;
+
     use super::*;
+
+    /// An object with the named sections; LLVM's has no `.shstrtab` either.
+    fn object_with(names: &[&str]) -> Vec<u8> {
+        let mut builder = Builder::new(object::Endianness::Little, true);
+        for name in names {
+            let section = builder.sections.add();
+            section.name = name.as_bytes().into();
+            section.sh_type = SHT_PROGBITS;
+            section.data = SectionData::Data(b"bytes".as_slice().into());
+        }
+        add_section_names(&mut builder);
+        let mut elf = Vec::new();
+        builder.write(&mut elf).unwrap();
+        elf
+    }
+
+    fn section_names(elf: &[u8]) -> Vec<String> {
+        let builder = Builder::read(elf).unwrap();
+        let names =
+            builder.sections.iter().map(|section| String::from_utf8_lossy(&section.name).into_owned());
+        names.filter(|name| name != ".shstrtab").collect()
+    }
+
+    #[test]
+    fn debug_sections_go_and_the_rest_stays() {
+        let stripped =
+            strip(&object_with(&["sockops", ".debug_info", ".BTF", ".debug_str", ".BTF.ext"])).unwrap();
+        assert_eq!(section_names(&stripped), ["sockops", ".BTF", ".BTF.ext"]);
+    }
+
+    #[test]
+    fn stripping_twice_is_stripping_once() {
+        let once = strip(&object_with(&[".debug_info", ".BTF"])).unwrap();
+        assert_eq!(strip(&once).unwrap(), once);
+    }
+
+    #[test]
+    fn an_object_without_btf_is_refused() {
+        let error = strip(&object_with(&["sockops"])).unwrap_err();
+        assert!(error.to_string().contains(".BTF"), "{error}");
+    }
 
     #[test]
     fn what_is_no_object_is_refused() {

@@ -80,7 +80,7 @@ fn dispatch(verb: Verb) -> Result<ExitCode> {
         Verb::Build(args) => build::run(&ws, &args)?,
         Verb::Install(args) => install::run(&ws, &args)?,
         Verb::Demo(args) => return demo::run(&ws, &args),
-        Verb::Test(args) => test::run(&ws, &args)?,
+        Verb::Test(args) => return test::run(&ws, &args),
         Verb::Tidy => tidy::run(&ws)?,
         Verb::Lint => lint::run(&ws)?,
         Verb::Deny => deny::run(&ws)?,
@@ -88,4 +88,28 @@ fn dispatch(verb: Verb) -> Result<ExitCode> {
         Verb::Ci => ci::run(&ws)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_a_verb_does_not_know_is_passed_on() {
+        for line in ["demo --trace f --real", "demo --real --trace f", "bench haproxy --rounds 5"] {
+            let words = ["cargo xtask"].into_iter().chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+        assert!(
+            Cli::try_parse_from(["cargo xtask", "test", "--lnog"]).is_err(),
+            "a mistyped flag is refused"
+        );
+    }
 }

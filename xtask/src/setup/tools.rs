@@ -38,27 +38,18 @@ impl Tool {
         }
         println!("  {}: building {} {} (a minute or two)", self.name, self.name, self.version);
         let build = ws.tools().join("build");
-        let install = || {
-            let mut cargo = run::cargo();
-            cargo
-                .args([
-                    "install",
-                    self.name,
-                    "--version",
-                    &format!("={}", self.version),
-                    "--locked",
-                    "--force",
-                ])
-                .args(["--quiet", "--profile", self.profile, "--root"])
-                .arg(ws.tools())
-                .arg("--target-dir")
-                .arg(&build)
-                .env("CARGO_PROFILE_DEV_DEBUG", "0")
-                // `cargo install` warns when the place is not in PATH; nobody calls these by name.
-                .env("PATH", path_with(ws)?);
-            run::show(&mut cargo)
-        };
-        run::retry(3, self.name, install).with_context(|| {
+        let mut cargo = run::cargo();
+        cargo
+            .args(["install", self.name, "--version", &format!("={}", self.version), "--locked", "--force"])
+            .args(["--quiet", "--profile", self.profile, "--root"])
+            .arg(ws.tools())
+            .arg("--target-dir")
+            .arg(&build)
+            .env("CARGO_NET_RETRY", "5")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            // `cargo install` warns when the place is not in PATH; nobody calls these by name.
+            .env("PATH", path_with(ws)?);
+        run::show(&mut cargo).with_context(|| {
             format!(
                 "crates.io must be reachable for `cargo install {} --version {}`",
                 self.name, self.version

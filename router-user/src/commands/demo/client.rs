@@ -41,7 +41,11 @@ pub(super) async fn ask(to: SocketAddr, body: Bytes) -> anyhow::Result<Answer> {
 }
 
 /// Like [`ask`]; `first_byte` is called when the first byte of the body comes.
-pub(super) async fn ask_noting(to: SocketAddr, body: Bytes, first_byte: impl FnOnce()) -> anyhow::Result<Answer> {
+pub(super) async fn ask_noting(
+    to: SocketAddr,
+    body: Bytes,
+    first_byte: impl FnOnce(),
+) -> anyhow::Result<Answer> {
     let mut first_byte = Some(first_byte);
     let sent = Instant::now();
     let stream = TcpStream::connect(to).await.context("cannot connect")?;

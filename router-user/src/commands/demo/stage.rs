@@ -9,7 +9,7 @@ use engine_sim::EngineConfig;
 use engine_sim::server::{Config as EngineServerConfig, Handle, Server};
 use router_policy::{BackendSpec, PolicyConfig};
 
-use crate::account::view::{self, Detach};
+use crate::account::{Detach, detach};
 use crate::app::{Router, RunningRouter};
 use crate::config::{BackendConfig, Config, KernelConfig, KernelMode};
 
@@ -79,7 +79,7 @@ impl Stage {
         if let Some(router) = self.router.take() {
             router.shutdown(Duration::from_millis(100));
             // No other router uses a directory of this process's own; what cannot be taken off is said.
-            if let Err(error) = view::detach(&self.pin_dir, Detach::Forced) {
+            if let Err(error) = detach(&self.pin_dir, Detach::Forced) {
                 tracing::warn!(%error, pin_dir = %self.pin_dir.display(), "pins stay behind");
             }
         }
