@@ -16,22 +16,18 @@ use hyper::header::{AUTHORIZATION, HOST, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use router_policy::BackendId;
-use serde::Deserialize;
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::Target;
+use super::scrape::listed;
 
 /// Called with each socket before it connects, so that the kernel's counts know it for a probe.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
 
 /// Bytes of a list of models at most.
 const MODELS_BYTES_MAX: usize = 1 << 20;
-
-/// Models kept of a list, and bytes of a name; others are as if not listed.
-const MODELS_MAX: usize = 1024;
-const MODEL_BYTES_MAX: usize = 1024;
 
 /// An answer of any status.
 #[derive(Debug)]
@@ -199,37 +195,10 @@ fn judge(answer: &Answer) -> Life {
     }
 }
 
-/// Ids of an OpenAI-style list of models.
-fn listed(body: &[u8]) -> Option<Vec<String>> {
-    #[derive(Deserialize)]
-    struct List {
-        data: Vec<Model>,
-    }
-    #[derive(Deserialize)]
-    struct Model {
-        id: String,
-    }
-    let list: List = serde_json::from_slice(body).ok()?;
-    let ids = list.data.into_iter().map(|m| m.id).filter(|id| id.len() <= MODEL_BYTES_MAX);
-    Some(ids.take(MODELS_MAX).collect())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Life, judge, listed};
+    use super::{Answer, Life, judge};
     use hyper::StatusCode;
-
-    #[test]
-    fn ids_are_read_from_what_engines_list() {
-        let vllm = br#"{"object":"list","data":[{"id":"m","object":"model","max_model_len":4096,"permission":[]},{"id":"lora"}]}"#;
-        assert_eq!(listed(vllm).unwrap(), ["m", "lora"]);
-        assert_eq!(listed(br#"{"models":[{"name":"x"}],"data":[]}"#).unwrap(), [""; 0]);
-        for body in [&b""[..], b"<html>", b"{}", b"[]", br#"{"data":[{"id":7}]}"#, br#"{"data":null}"#] {
-            assert!(listed(body).is_none());
-        }
-        let long = format!(r#"{{"data":[{{"id":"{}"}},{{"id":"m"}}]}}"#, "x".repeat(2000));
-        assert_eq!(listed(long.as_bytes()).unwrap(), ["m"]);
-    }
 
     #[test]
     fn only_an_engine_that_serves_is_taken_for_one() {

@@ -1,4 +1,5 @@
-//! One question for an engine's load: `/metrics`, and the seats of llama.cpp from `/slots`, to a [`Report`].
+//! One question for an engine's load: `/metrics`, and the seats of llama.cpp from `/slots`, to a [`Report`]. It also
+//! reads the JSON that engines answer with, lists of slots and of models.
 //!
 //! What it cannot learn is unknown with its reason; it never fails otherwise. It says once, not at each scrape, when
 //! a gauge goes missing or comes back.
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use router_policy::{Report, Signal, Why};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
@@ -18,6 +20,10 @@ use crate::clock;
 /// Least time between two scrapes of llama.cpp, counted from start to start with some slack for timers: a server
 /// whose `/metrics` is read more often notices clients that left a plain request late.
 const LLAMA_INTERVAL_MIN: Duration = Duration::from_millis(1_900);
+
+/// Models kept of a list, and bytes of a name; others are as if not listed.
+const MODELS_MAX: usize = 1024;
+const MODEL_BYTES_MAX: usize = 1024;
 
 /// What is remembered between scrapes of one engine.
 #[derive(Debug, Default)]
@@ -174,9 +180,24 @@ fn slots(body: &[u8]) -> Signal<u32> {
     }
 }
 
+/// Ids of an OpenAI-style list of models.
+pub(super) fn listed(body: &[u8]) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    struct List {
+        data: Vec<Model>,
+    }
+    #[derive(Deserialize)]
+    struct Model {
+        id: String,
+    }
+    let list: List = serde_json::from_slice(body).ok()?;
+    let ids = list.data.into_iter().map(|m| m.id).filter(|id| id.len() <= MODEL_BYTES_MAX);
+    Some(ids.take(MODELS_MAX).collect())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Scraper, slots};
+    use super::{Scraper, listed, slots};
     use router_policy::{Signal, Why};
 
     #[test]
@@ -185,6 +206,18 @@ mod tests {
         for body in [&b"[]"[..], b"{}", b"", b"<html>", br#"{"error":{"code":501}}"#] {
             assert_eq!(slots(body), Signal::Unknown(Why::Malformed));
         }
+    }
+
+    #[test]
+    fn ids_are_read_from_what_engines_list() {
+        let vllm = br#"{"object":"list","data":[{"id":"m","object":"model","max_model_len":4096,"permission":[]},{"id":"lora"}]}"#;
+        assert_eq!(listed(vllm).unwrap(), ["m", "lora"]);
+        assert_eq!(listed(br#"{"models":[{"name":"x"}],"data":[]}"#).unwrap(), [""; 0]);
+        for body in [&b""[..], b"<html>", b"{}", b"[]", br#"{"data":[{"id":7}]}"#, br#"{"data":null}"#] {
+            assert!(listed(body).is_none());
+        }
+        let long = format!(r#"{{"data":[{{"id":"{}"}},{{"id":"m"}}]}}"#, "x".repeat(2000));
+        assert_eq!(listed(long.as_bytes()).unwrap(), ["m"]);
     }
 
     #[test]

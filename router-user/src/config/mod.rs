@@ -1,4 +1,4 @@
-//! The checked configuration of one router: what flags, environment and file ([`file`]) resolve to ([`resolve`]).
+//! The checked configuration of one router: what flags, environment and file ([`mod@file`]) resolve to ([`mod@resolve`]).
 //! It does not read the command line ([`crate::cli`] does) and acts on nothing. Invariant: a [`Config`] that came
 //! out of [`resolve`] is within the bounds the help states.
 

@@ -95,7 +95,7 @@ pub const KEYS: [Key; 29] = [
         "DUR",
         "1s",
         "Time between two questions to an engine, 100ms to 1h; /metrics of llama.cpp is \
-        asked every 2s at most",
+        asked no more often than every 2s",
     ),
     one("workers", "N", "", "Threads of the data plane, 1 to 1024 [default: the cores]"),
     one("request-stats-window", "DUR", "60s", "Window of lowest-qps, 1s to 1h"),

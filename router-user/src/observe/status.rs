@@ -145,9 +145,11 @@ impl Status {
     }
 }
 
-fn signal<T: Copy + serde::Serialize>(signal: &Signal<T>, now: Nanos) -> Value {
+fn signal<T: Copy + Into<Value>>(signal: &Signal<T>, now: Nanos) -> Value {
     match signal {
-        Signal::Known { value, .. } => json!({ "value": value, "age_seconds": signal.age_seconds(now) }),
+        Signal::Known { value, .. } => {
+            json!({ "value": (*value).into(), "age_seconds": signal.age_seconds(now) })
+        }
         Signal::Unknown(why) => json!({ "value": null, "why": why.as_str() }),
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-use super::{DEPTH_MAX, Scanner, is_text, unescape};
+use super::{DEPTH_MAX, Scanner, is_text, plain_run, unescape};
 use crate::parse::BodyError;
 
 /// A raw key and a raw value.
@@ -112,6 +112,18 @@ fn strings_stop_at_the_right_byte_at_every_offset() {
             let found = members(&text).unwrap();
             assert_eq!(found[0].1.len(), before + stop.len() + 3, "offset {before}");
         }
+    }
+}
+
+#[test]
+fn a_run_of_plain_bytes_ends_where_a_bytewise_search_says() {
+    let stop = |b: &u8| matches!(b, b'"' | b'\\' | 0..0x20);
+    for (at, byte) in (0..24).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
+        // Bytes around the borders of the classes, so that a borrow between bytes would show.
+        let mut text: Vec<u8> =
+            [0x20, 0xff, 0x21, 0x80, 0x23, 0x5b, 0x5d].into_iter().cycle().take(24).collect();
+        text[at] = byte;
+        assert_eq!(plain_run(&text), text.iter().position(stop).unwrap_or(24), "{byte:#x} at {at}");
     }
 }
 
