@@ -25,7 +25,7 @@ fn usage(answer: &Answer, stream: bool) -> (u64, u64) {
         assert!(text.trim_end().ends_with("data: [DONE]"), "a stream ends as it should: {text}");
         let events = text.lines().filter_map(|l| l.strip_prefix("data: ")).filter(|l| *l != "[DONE]");
         let chunks = events.map(|event| serde_json::from_str::<Value>(event).unwrap());
-        chunks.filter(|c| c["usage"].is_object()).last().unwrap()["usage"].clone()
+        chunks.filter(|c| c["usage"].is_object()).next_back().unwrap()["usage"].clone()
     } else {
         serde_json::from_str::<Value>(&text).unwrap()["usage"].clone()
     };
@@ -52,8 +52,15 @@ fn later_turns_find_their_prefix_where_the_first_went() {
                 let went = answer.header("x-unlatch-backend").unwrap().to_owned();
                 let (prompt, cached) = usage(&answer, stream);
                 if turn > 0 {
-                    assert_eq!(home.as_ref(), Some(&went), "the idle fleet has no reason to move session {session}");
-                    assert!(cached * 10 >= before * 9, "turn {turn}: {cached} of {before} earlier tokens were cached");
+                    assert_eq!(
+                        home.as_ref(),
+                        Some(&went),
+                        "the idle fleet has no reason to move session {session}"
+                    );
+                    assert!(
+                        cached * 10 >= before * 9,
+                        "turn {turn}: {cached} of {before} earlier tokens were cached"
+                    );
                 }
                 (home, before) = (Some(went), prompt);
                 messages.push(json!({"role": "assistant", "content": "Yes."}));

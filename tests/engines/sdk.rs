@@ -18,7 +18,8 @@ fn tools() -> Result<(PathBuf, PathBuf), String> {
         return Err("no openai_compat.py beside the checkout".into());
     }
     let python = std::env::var_os("UNLATCH_SDK_PYTHON").map(PathBuf::from);
-    let python = python.ok_or("no Python with the openai SDK: cargo xtask setup makes one, cargo xtask test names it")?;
+    let python = python
+        .ok_or("no Python with the openai SDK: cargo xtask setup makes one, cargo xtask test names it")?;
     Ok((python, script))
 }
 
@@ -59,7 +60,9 @@ fn the_sdk_sees_nothing_worse_through_the_router() {
         println!("{check}: {was} straight, {is} through the router");
         match was {
             "PASS" | "DIFF" => assert!(matches!(is, "PASS" | "DIFF"), "{check} broke: {after}"),
-            "FAIL" if REPAIRED.contains(&check) => assert_eq!(is, "PASS", "{check} is to be repaired: {after}"),
+            "FAIL" if REPAIRED.contains(&check) => {
+                assert_eq!(is, "PASS", "{check} is to be repaired: {after}")
+            }
             _ => {}
         }
     }

@@ -37,7 +37,6 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) session: usize,
-    pub(crate) turn: u32,
     pub(crate) backend: usize,
     /// Requests at each engine just before, by the engines' own account.
     pub(crate) live_there: u32,
@@ -81,7 +80,7 @@ impl Cluster {
     pub(crate) fn new(n: usize, seats: u32, told: bool, config: PolicyConfig, seed: u64) -> Self {
         let mut placement = Placement::new(config, Box::new(Alone), seed);
         let engine = EngineConfig { max_num_seqs: seats, ..EngineConfig::of(Profile::H100_70B_TP4) };
-        let engines = (0..n).map(|_| Engine::new(engine.clone()).unwrap()).collect();
+        let engines = (0..n).map(|_| Engine::new(engine).unwrap()).collect();
         for row in 0..n {
             let spec = BackendSpec { max_num_seqs: told.then_some(seats), ..BackendSpec::default() };
             placement.set_backend(id(row), spec);
@@ -168,7 +167,7 @@ impl Cluster {
         .unwrap();
         let backend = decision.ticket.backend().index();
         let live_least = live.iter().copied().min().unwrap();
-        run.placed.push(Placed { session, turn, backend, live_there: live[backend], live_least });
+        run.placed.push(Placed { session, backend, live_there: live[backend], live_least });
         let request = Request {
             id: RequestId(self.next_id),
             prompt: prompt.build(),

@@ -25,7 +25,6 @@ const SEATS: u32 = 4;
 const SESSIONS: usize = 8;
 const TURNS: usize = 3;
 const SHORT_REQUESTS: usize = 12;
-const LONG_REQUESTS: usize = 2;
 const SYSTEM_BYTES: usize = 8192;
 const OWN_BYTES: usize = 2304;
 const TURN_BYTES: usize = 400;

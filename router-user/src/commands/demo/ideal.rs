@@ -13,7 +13,7 @@ pub(super) fn makespan_seconds(
     burst: &[Vec<String>],
     answer_tokens: u32,
 ) -> anyhow::Result<f64> {
-    let mut engine = Engine::new(config.clone())?;
+    let mut engine = Engine::new(*config)?;
     let mut now = Nanos(0);
     for (id, texts) in (0..).zip(warm) {
         submit(&mut engine, now, id, texts, 1)?;

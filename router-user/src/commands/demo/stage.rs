@@ -38,7 +38,7 @@ impl Stage {
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
                 name: name(index),
                 time_scale: kind.time_scale,
-                engine: kind.config.clone(),
+                engine: kind.config,
                 ..EngineServerConfig::default()
             };
             engines.push(Server::start(config).await.context("an engine did not start")?);
