@@ -89,7 +89,7 @@ fn haproxy(ws: &Workspace, rest: &[String]) -> Result<()> {
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir(&place);
     let measured = run::show(&mut bench);
-    pins.take_off(&router);
+    pins.take_off();
     measured?;
     let rows = fs::read_to_string(&raw)?;
     for line in ratios(&rows)? {
@@ -124,15 +124,12 @@ impl PinDir {
         Self { dir: PathBuf::from(format!("/sys/fs/bpf/unlatch-bench-{}", std::process::id())) }
     }
 
-    fn take_off(&self, router: &Path) {
-        if !self.dir.is_dir() {
-            return;
-        }
-        let detach = run::capture(Command::new(router).args(["bpf", "detach", "--pin-dir"]).arg(&self.dir));
-        if let Err(error) = detach.and_then(|_| Ok(fs::remove_dir_all(&self.dir)?))
+    /// The router has ended, so that removing the pins detaches the programs.
+    fn take_off(&self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir)
             && self.dir.is_dir()
         {
-            println!("{} is left behind: {error:#}", self.dir.display());
+            println!("{} is left behind: {error}", self.dir.display());
         }
     }
 }

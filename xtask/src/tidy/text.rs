@@ -2,6 +2,7 @@
 
 use super::Finding;
 use super::lexer::program_text;
+use super::rules::is_test_file;
 
 /// Lines of program text past which a file should be split, and past which it must be.
 const LENGTH_WARNED: usize = 300;
@@ -38,7 +39,7 @@ pub(super) fn check(file: &str, text: &str) -> Vec<Finding> {
             find("a tab".to_owned());
         }
     }
-    if file.ends_with(".rs") {
+    if file.ends_with(".rs") && !is_test_file(file) {
         findings.extend(length(file, program_text(text).lines().count()));
     }
     findings
