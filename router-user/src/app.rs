@@ -23,9 +23,9 @@ use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role};
 use crate::backends::Registry;
 use crate::config::Config;
-use crate::observe::RequestMetrics;
 use crate::observe::status::pool;
 use crate::proxy::body::Budget;
+use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{Proxy, Shared};
 use crate::shutdown::{Phase, Switch};
 

@@ -24,8 +24,8 @@ fn usage(answer: &Answer, stream: bool) -> (u64, u64) {
     let usage = if stream {
         assert!(text.trim_end().ends_with("data: [DONE]"), "a stream ends as it should: {text}");
         let events = text.lines().filter_map(|l| l.strip_prefix("data: ")).filter(|l| *l != "[DONE]");
-        let chunks = events.map(|event| serde_json::from_str::<Value>(event).unwrap());
-        chunks.filter(|c| c["usage"].is_object()).next_back().unwrap()["usage"].clone()
+        let mut chunks = events.map(|event| serde_json::from_str::<Value>(event).unwrap());
+        chunks.rfind(|c| c["usage"].is_object()).unwrap()["usage"].clone()
     } else {
         serde_json::from_str::<Value>(&text).unwrap()["usage"].clone()
     };

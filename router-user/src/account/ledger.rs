@@ -14,7 +14,6 @@ use router_policy::{
 };
 
 use super::guard::InFlightGuard;
-use crate::backends::ReportSink;
 use crate::clock;
 
 /// One placement: where and why. Its count is in the guard beside it.
@@ -178,28 +177,6 @@ impl Ledger {
             names.extend(snapshot.spec.aliases);
         }
         names
-    }
-}
-
-impl ReportSink for Ledger {
-    fn report_begins(&self, id: BackendId) {
-        self.report_begins(id);
-    }
-
-    fn report(&self, id: BackendId, report: Report) {
-        self.report(id, report);
-    }
-
-    fn models(&self, id: BackendId, models: Models) {
-        self.models(id, models);
-    }
-
-    fn ready(&self, id: BackendId, ready: bool) {
-        self.ready(id, ready);
-    }
-
-    fn cache_lost(&self, id: BackendId) {
-        self.cache_lost(id);
     }
 }
 

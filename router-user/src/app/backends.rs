@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use router_common::BackendAddr;
+use router_policy::{BackendId, Models, Report};
 use tokio::runtime::Runtime;
 
 use super::StartError;
 use crate::account::{Account, Ledger};
-use crate::backends::{Registry, Target, resolve};
+use crate::backends::{Registry, ReportSink, Target, resolve};
 use crate::config::BackendConfig;
 
 /// Takes in every configured backend. A name with several addresses becomes several backends; one address given
@@ -46,4 +47,27 @@ fn addresses(backend: &BackendConfig, runtime: &Runtime) -> Result<Vec<SocketAdd
     let asked = std::thread::scope(|scope| scope.spawn(ask).join());
     let failed = |source| StartError::Resolve { url: backend.spec.url.clone(), source };
     asked.unwrap_or_else(|_panic| Err(std::io::Error::other("the resolver panicked"))).map_err(failed)
+}
+
+/// What the watch of the engines finds goes to the ledger.
+impl ReportSink for Ledger {
+    fn report_begins(&self, id: BackendId) {
+        self.report_begins(id);
+    }
+
+    fn report(&self, id: BackendId, report: Report) {
+        self.report(id, report);
+    }
+
+    fn models(&self, id: BackendId, models: Models) {
+        self.models(id, models);
+    }
+
+    fn ready(&self, id: BackendId, ready: bool) {
+        self.ready(id, ready);
+    }
+
+    fn cache_lost(&self, id: BackendId) {
+        self.cache_lost(id);
+    }
 }

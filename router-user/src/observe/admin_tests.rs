@@ -14,8 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, serve};
-use crate::observe::metrics::{Refusal, RequestMetrics, Retry, encode};
+use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
+use crate::proxy::metrics::{RequestMetrics, Retry};
+use crate::proxy::refusal::Refusal;
 
 const NOW: Nanos = Nanos(10_000_000_000);
 

@@ -6,5 +6,4 @@ pub mod metrics;
 pub mod status;
 pub mod tracing;
 
-pub use metrics::{Refusal, RequestMetrics, Retry};
 pub use status::{BackendStatus, KernelStatus, Status, StatusSource};

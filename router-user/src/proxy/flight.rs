@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use router_policy::{Nanos, Outcome};
 
+use super::metrics::RequestMetrics;
 use crate::account::InFlightGuard;
 use crate::clock;
 use crate::forward::stream::Progress;
-use crate::observe::RequestMetrics;
 
 /// A placed request on its way: its count, and what is measured of it. Dropped: the client left.
 #[derive(Debug)]

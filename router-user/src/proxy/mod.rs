@@ -6,8 +6,9 @@
 
 pub mod body;
 mod flight;
+pub mod metrics;
 mod own;
-mod refusal;
+pub mod refusal;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -31,13 +32,14 @@ use crate::error::ProxyError;
 use crate::forward::connect::{ConnectError, Mark};
 use crate::forward::stream::{Progress, StreamBody};
 use crate::forward::{Answer, Peer, SendError, Upstream, UpstreamLimits, hop_headers};
-use crate::observe::{RequestMetrics, Retry};
 use crate::parse::{self, PathKind};
 use crate::{accept, clock};
 
 use body::{BodyLimits, Budget, HeldBody};
-pub use flight::Flight;
+use flight::Flight;
 use flight::since;
+pub use metrics::{RequestMetrics, Retry};
+use refusal::Refusal;
 use request::{Outgoing, RequestIds, X_REQUEST_ID};
 
 const X_BACKEND: HeaderName = HeaderName::from_static("x-unlatch-backend");
@@ -84,7 +86,7 @@ impl Service for Proxy {
         let mut response = match self.respond(parts, body, &id, client).await {
             Ok(response) => response,
             Err(error) => {
-                self.shared.metrics.refused(refusal::reason(&error));
+                self.shared.metrics.refused(Refusal::of(&error));
                 tracing::debug!(request = ?id, origin = ?error.origin(), %error, "answered with an error");
                 error.into_response().map(Either::Left)
             }

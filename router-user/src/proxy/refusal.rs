@@ -3,23 +3,95 @@
 use router_policy::PickError;
 
 use crate::error::ProxyError;
-use crate::observe::Refusal;
 
-/// The reason of an error.
-pub(super) const fn reason(error: &ProxyError) -> Refusal {
-    match error {
-        ProxyError::BadBody(_) => Refusal::BadBody,
-        ProxyError::BodyTooLarge { .. } => Refusal::BodyTooLarge,
-        ProxyError::BodyBudget => Refusal::BodyBudget,
-        ProxyError::ClientGone => Refusal::ClientGone,
-        ProxyError::HeadTooLarge { .. } => Refusal::HeadTooLarge,
-        ProxyError::UnknownPath(_) => Refusal::UnknownPath,
-        ProxyError::BodyStalled | ProxyError::MethodNotAllowed | ProxyError::Upgrade => Refusal::BadRequest,
-        ProxyError::NoBackend { cause: PickError::UnknownModel, .. } => Refusal::UnknownModel,
-        ProxyError::NoBackend { cause: PickError::NoBackend, .. } => Refusal::NoBackend,
-        ProxyError::NoBackend { cause: PickError::AllFull, .. } => Refusal::AllFull,
-        ProxyError::NoBackend { cause: PickError::NoneReady | PickError::AllTried, .. } => Refusal::NoneReady,
-        ProxyError::ConnectFailed(_) => Refusal::ConnectFailed,
-        ProxyError::UpstreamFailed(_) => Refusal::UpstreamFailed,
+/// Why the router itself answered with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The body is no complete JSON object (400).
+    BadBody,
+    /// The body is over its limit (413).
+    BodyTooLarge,
+    /// All bodies together are over their limit (503).
+    BodyBudget,
+    /// The head is over its limit (431).
+    HeadTooLarge,
+    /// The path is not proxied (404).
+    UnknownPath,
+    /// No backend has the model (404).
+    UnknownModel,
+    /// No backend is configured (503).
+    NoBackend,
+    /// None that has the model is ready (503).
+    NoneReady,
+    /// All are at their limit of requests in flight (503).
+    AllFull,
+    /// No connection to any (503).
+    ConnectFailed,
+    /// The engine gave no answer (502).
+    UpstreamFailed,
+    /// The client broke off before its request was whole (no answer reaches it).
+    ClientGone,
+    /// Anything else that HTTP forbids (400 or 405).
+    BadRequest,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::BadBody,
+        Self::BodyTooLarge,
+        Self::BodyBudget,
+        Self::HeadTooLarge,
+        Self::UnknownPath,
+        Self::UnknownModel,
+        Self::NoBackend,
+        Self::NoneReady,
+        Self::AllFull,
+        Self::ConnectFailed,
+        Self::UpstreamFailed,
+        Self::ClientGone,
+        Self::BadRequest,
+    ];
+
+    /// The reason as one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BadBody => "bad_body",
+            Self::BodyTooLarge => "body_too_large",
+            Self::BodyBudget => "body_budget",
+            Self::HeadTooLarge => "head_too_large",
+            Self::UnknownPath => "unknown_path",
+            Self::UnknownModel => "unknown_model",
+            Self::NoBackend => "no_backend",
+            Self::NoneReady => "none_ready",
+            Self::AllFull => "all_full",
+            Self::ConnectFailed => "connect_failed",
+            Self::UpstreamFailed => "upstream_failed",
+            Self::ClientGone => "client_gone",
+            Self::BadRequest => "bad_request",
+        }
+    }
+
+    /// The reason of an error.
+    #[must_use]
+    pub const fn of(error: &ProxyError) -> Self {
+        match error {
+            ProxyError::BadBody(_) => Self::BadBody,
+            ProxyError::BodyTooLarge { .. } => Self::BodyTooLarge,
+            ProxyError::BodyBudget => Self::BodyBudget,
+            ProxyError::ClientGone => Self::ClientGone,
+            ProxyError::HeadTooLarge { .. } => Self::HeadTooLarge,
+            ProxyError::UnknownPath(_) => Self::UnknownPath,
+            ProxyError::BodyStalled | ProxyError::MethodNotAllowed | ProxyError::Upgrade => Self::BadRequest,
+            ProxyError::NoBackend { cause: PickError::UnknownModel, .. } => Self::UnknownModel,
+            ProxyError::NoBackend { cause: PickError::NoBackend, .. } => Self::NoBackend,
+            ProxyError::NoBackend { cause: PickError::AllFull, .. } => Self::AllFull,
+            ProxyError::NoBackend { cause: PickError::NoneReady | PickError::AllTried, .. } => {
+                Self::NoneReady
+            }
+            ProxyError::ConnectFailed(_) => Self::ConnectFailed,
+            ProxyError::UpstreamFailed(_) => Self::UpstreamFailed,
+        }
     }
 }

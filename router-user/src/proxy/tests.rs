@@ -9,13 +9,13 @@ use router_policy::{BackendId, BackendSpec, Placement, PolicyConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::metrics::RequestMetrics;
 use super::{Proxy, Shared};
 use crate::accept::limit::Connections;
 use crate::account::Ledger;
 use crate::backends::{Registry, Target};
 use crate::config::Limits;
 use crate::forward::connect::Mark;
-use crate::observe::RequestMetrics;
 use crate::shutdown::Switch;
 use crate::{accept, proxy};
 

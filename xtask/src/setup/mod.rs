@@ -8,6 +8,7 @@
 mod apt;
 pub(crate) mod debian;
 pub(crate) mod rust_src;
+pub(crate) mod sdk;
 pub(crate) mod tools;
 
 use std::time::Instant;
@@ -49,6 +50,7 @@ pub(crate) fn everything(ws: &Workspace) -> Result<usize> {
         step("bpf-linker", || tools::BPF_LINKER.ensure(ws)),
         step("cargo-deny", || tools::CARGO_DENY.ensure(ws)),
         step("Debian packages", || debian::ensure(debian::FOR_TESTS)),
+        step("OpenAI SDK", || sdk::ensure(ws)),
     ];
     println!("setup: {:.1} s", started.elapsed().as_secs_f64());
     Ok(steps.iter().filter(|ok| !**ok).count())

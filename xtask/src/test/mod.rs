@@ -17,7 +17,7 @@ use crate::build::{self, Profile};
 use crate::ebpf;
 use crate::paths::Workspace;
 use crate::run;
-use crate::setup;
+use crate::setup::{self, sdk};
 use crate::test::parse::{Parser, Totals};
 
 const TIER_PACKAGE: &str = "router-tests";
@@ -95,6 +95,9 @@ fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<S
         .stdout(Stdio::piped());
     if is_long {
         cargo.env("UNLATCH_LONG", "1");
+    }
+    if sdk::is_present(ws) {
+        cargo.env("UNLATCH_SDK_PYTHON", sdk::python(ws));
     }
     let mut child = cargo.spawn().with_context(|| format!("cannot start `{}`", run::line(&cargo)))?;
     let stdout = child.stdout.take().context("invariant: standard output is piped")?;

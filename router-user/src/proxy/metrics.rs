@@ -1,0 +1,169 @@
+//! What requests count.
+//!
+//! Handles are made once for each backend and looked up by row: a request formats no label. Labels come from
+//! configuration and closed sets, never from a client, so that the number of series is bounded.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use router_common::limits::MAX_BACKENDS;
+use router_policy::{BackendId, Outcome, Reason};
+
+use super::refusal::Refusal;
+
+/// From a short answer to a long one; whole requests and first bytes alike.
+const SECONDS: [f64; 14] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0];
+
+/// A decision takes microseconds.
+const DECISION_SECONDS: [f64; 9] = [1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3, 1e-2, 0.1];
+
+/// Why a request was sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// No connection came about: it went to the next backend.
+    ConnectFailed,
+    /// A kept connection was closed before a byte of the answer: it went over a fresh one.
+    ConnectionClosed,
+}
+
+impl Retry {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::ConnectFailed, Self::ConnectionClosed];
+
+    /// The reason as one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ConnectFailed => "connect_failed",
+            Self::ConnectionClosed => "connection_closed",
+        }
+    }
+}
+
+type Labels<const N: usize> = [(&'static str, Arc<str>); N];
+
+/// What requests count. Every method is lock-free or holds one short lock of a histogram.
+#[derive(Debug)]
+pub struct RequestMetrics {
+    backends: Vec<Option<PerBackend>>,
+    refused: [Counter; Refusal::ALL.len()],
+    retries: [Counter; Retry::ALL.len()],
+    matched_tokens: Counter,
+    prompt_tokens: Counter,
+    ttft: Histogram,
+    decision: Histogram,
+    decisions: Family<Labels<3>, Counter>,
+    request: Family<Labels<3>, Histogram, Buckets>,
+}
+
+/// Handles of one backend, made at first use and kept.
+#[derive(Debug)]
+struct PerBackend {
+    pool: Arc<str>,
+    url: Arc<str>,
+    decisions: [OnceLock<Counter>; Reason::ALL.len()],
+    request: [OnceLock<Histogram>; OUTCOMES.len()],
+}
+
+const OUTCOMES: [Outcome; 4] =
+    [Outcome::Completed, Outcome::ClientGone, Outcome::UpstreamFailed, Outcome::NeverSent];
+
+#[derive(Clone, Debug)]
+struct Buckets;
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(SECONDS)
+    }
+}
+
+impl RequestMetrics {
+    /// Registers the metrics, with handles for `backends`: row, pool, URL.
+    #[must_use]
+    pub fn new<'a>(
+        registry: &mut Registry,
+        backends: impl IntoIterator<Item = (BackendId, &'a str, &'a str)>,
+    ) -> Self {
+        let mut rows: Vec<_> = (0..MAX_BACKENDS).map(|_| None).collect();
+        for (id, pool, url) in backends {
+            let (decisions, request) = Default::default();
+            rows[id.index()] = Some(PerBackend { pool: pool.into(), url: url.into(), decisions, request });
+        }
+        let refused = Family::<Labels<1>, Counter>::default();
+        let retries = Family::<Labels<1>, Counter>::default();
+        let metrics = Self {
+            backends: rows,
+            refused: Refusal::ALL.map(|r| refused.get_or_create_owned(&[("reason", r.as_str().into())])),
+            retries: Retry::ALL.map(|r| retries.get_or_create_owned(&[("reason", r.as_str().into())])),
+            matched_tokens: Counter::default(),
+            prompt_tokens: Counter::default(),
+            ttft: Histogram::new(SECONDS),
+            decision: Histogram::new(DECISION_SECONDS),
+            decisions: Family::default(),
+            request: Family::new_with_constructor(Buckets),
+        };
+        registry.register("unlatch_refused", "Requests the router answered with an error itself", refused);
+        registry.register("unlatch_retries", "Requests that were sent again", retries);
+        let help = "Prompt tokens believed cached at the backend chosen";
+        registry.register("unlatch_prefix_matched_tokens", help, metrics.matched_tokens.clone());
+        registry.register(
+            "unlatch_prompt_tokens",
+            "Prompt tokens placed, estimated",
+            metrics.prompt_tokens.clone(),
+        );
+        let help = "From dispatch to the first byte of the answer's body";
+        registry.register("unlatch_ttft_seconds", help, metrics.ttft.clone());
+        registry.register("unlatch_decision_seconds", "Choosing a backend", metrics.decision.clone());
+        registry.register("unlatch_decisions", "Requests placed", metrics.decisions.clone());
+        registry.register("unlatch_request_seconds", "From dispatch to the end", metrics.request.clone());
+        metrics
+    }
+
+    /// A choice was made, which took `took`.
+    pub fn decided(&self, took: Duration) {
+        self.decision.observe(took.as_secs_f64());
+    }
+
+    /// A backend was chosen.
+    pub fn placed(&self, id: BackendId, reason: Reason, matched_tokens: u64, prompt_tokens: u64) {
+        self.matched_tokens.inc_by(matched_tokens);
+        self.prompt_tokens.inc_by(prompt_tokens);
+        let Some(b) = &self.backends[id.index()] else { return };
+        let make = || self.decisions.get_or_create_owned(&b.labels("reason", reason.as_str()));
+        b.decisions[reason as usize].get_or_init(make).inc();
+    }
+
+    /// The first byte of an answer's body came, so long after it was dispatched.
+    pub fn first_byte(&self, ttft: Duration) {
+        self.ttft.observe(ttft.as_secs_f64());
+    }
+
+    /// A dispatched request ended, so long after it was dispatched.
+    pub fn finished(&self, id: BackendId, outcome: Outcome, took: Duration) {
+        let Some(b) = &self.backends[id.index()] else { return };
+        let make = || self.request.get_or_create_owned(&b.labels("outcome", outcome.as_str()));
+        let at =
+            OUTCOMES.iter().position(|o| *o == outcome).expect("invariant: OUTCOMES lists every outcome");
+        b.request[at].get_or_init(make).observe(took.as_secs_f64());
+    }
+
+    /// The router answered with an error itself.
+    pub fn refused(&self, why: Refusal) {
+        self.refused[why as usize].inc();
+    }
+
+    /// A request is sent again.
+    pub fn retried(&self, why: Retry) {
+        self.retries[why as usize].inc();
+    }
+}
+
+impl PerBackend {
+    fn labels(&self, key: &'static str, value: &'static str) -> Labels<3> {
+        [("pool", Arc::clone(&self.pool)), ("backend", Arc::clone(&self.url)), (key, value.into())]
+    }
+}
