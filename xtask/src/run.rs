@@ -4,8 +4,10 @@
 //! outlives xtask unnoticed.
 
 use std::ffi::OsString;
+use std::fs;
 use std::process::{Command, Stdio};
-use std::thread;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -76,6 +78,65 @@ pub(crate) fn within(command: &mut Command, limit: Duration) -> Result<()> {
     }
 }
 
+/// Ends a command and everything it started when it takes longer than `limit`; see [`Watchdog::stop`].
+pub(crate) struct Watchdog {
+    stop: SyncSender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watchdog {
+    /// Watches the child `pid`, which the caller must not wait for before it stops the watchdog.
+    pub(crate) fn watch(pid: u32, limit: Duration) -> Self {
+        let (stop, stopped) = mpsc::sync_channel(1);
+        let thread = thread::spawn(move || {
+            let is_late = stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if is_late {
+                kill_tree(pid);
+            }
+            is_late
+        });
+        Self { stop, thread }
+    }
+
+    /// Stops watching; returns whether the limit was exceeded.
+    pub(crate) fn stop(self) -> bool {
+        drop(self.stop);
+        self.thread.join().unwrap_or(false)
+    }
+}
+
+/// Kills `pid` and its descendants. Not by a process group: one of its own would not get the terminal's Ctrl-C.
+fn kill_tree(pid: u32) {
+    let mut tree = vec![pid];
+    let pairs = parents();
+    let mut at = 0;
+    while let Some(parent) = tree.get(at).copied() {
+        tree.extend(pairs.iter().filter(|(_, of)| *of == parent).map(|(child, _)| *child));
+        at += 1;
+    }
+    let killed = Command::new("kill")
+        .arg("-KILL")
+        .args(tree.iter().map(u32::to_string))
+        .stderr(Stdio::null())
+        .status();
+    if let Err(error) = killed {
+        println!("error: cannot start `kill`: {error}");
+    }
+}
+
+/// Every process and its parent.
+fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| Some((pid, parent_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
+        .collect()
+}
+
+/// The parent in a `/proc/<pid>/stat`: two after the name, which is in brackets and may hold anything.
+fn parent_in(stat: &str) -> Option<u32> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
 /// Tries something that reaches the network up to `attempts` times, with a growing pause.
 ///
 /// # Errors
@@ -98,6 +159,8 @@ fn last_lines(text: &str, count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -113,6 +176,34 @@ mod tests {
     fn a_command_past_its_deadline_is_ended() {
         let error = within(Command::new("sleep").arg("60"), Duration::from_millis(50)).expect_err("too slow");
         assert!(error.to_string().contains("did not end"), "{error}");
+    }
+
+    #[test]
+    fn a_watchdog_ends_what_the_command_started_too() {
+        // The pipe closes only when the grandchild, which holds it, is gone as well.
+        let mut child =
+            Command::new("sh").args(["-c", "sleep 60; :"]).stdout(Stdio::piped()).spawn().unwrap();
+        let watchdog = Watchdog::watch(child.id(), Duration::from_millis(200));
+        let mut text = String::new();
+        let started = Instant::now();
+        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(watchdog.stop(), "the limit was exceeded");
+        assert!(!child.wait().unwrap().success());
+        assert!(started.elapsed() < Duration::from_secs(30), "nobody waited for the sleep");
+    }
+
+    #[test]
+    fn a_command_in_time_is_left_alone() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let watchdog = Watchdog::watch(child.id(), Duration::from_secs(60));
+        assert!(!watchdog.stop());
+        assert!(child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn the_parent_is_found_after_an_odd_name() {
+        assert_eq!(parent_in("12 (a) b) S 7 12 12 0"), Some(7));
+        assert_eq!(parent_in(""), None);
     }
 
     #[test]

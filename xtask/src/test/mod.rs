@@ -9,18 +9,27 @@ mod parse;
 
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::build::{self, Profile};
 use crate::ebpf;
 use crate::paths::Workspace;
+<<<<<<< HEAD
 use crate::run;
 use crate::setup::{self, sdk};
+=======
+use crate::run::{self, Watchdog};
+use crate::setup;
+>>>>>>> part-x
 use crate::test::parse::{Parser, Totals};
 
 const TIER_PACKAGE: &str = "router-tests";
+
+/// Far beyond what a tier takes: a test that hangs must not hang the gate. Compiling is done before.
+const LIMIT: Duration = Duration::from_secs(600);
+const LONG_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -101,6 +110,8 @@ fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<S
     }
     let mut child = cargo.spawn().with_context(|| format!("cannot start `{}`", run::line(&cargo)))?;
     let stdout = child.stdout.take().context("invariant: standard output is piped")?;
+    let limit = if is_long { LONG_LIMIT } else { LIMIT };
+    let watchdog = Watchdog::watch(child.id(), limit);
     let mut parser = Parser::default();
     for line in BufReader::new(stdout).split(b'\n') {
         let line = line?;
@@ -108,6 +119,9 @@ fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<S
         if parser.line(&line) {
             println!("{line}");
         }
+    }
+    if watchdog.stop() {
+        println!("error: tier {} did not end within {} s and was killed", tier.name, limit.as_secs());
     }
     Ok(parser.finish(child.wait()?.success()))
 }

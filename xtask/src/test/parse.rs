@@ -53,9 +53,7 @@ impl Parser {
         match line {
             "successes:" => self.in_successes = true,
             "failures:" => self.in_successes = false,
-            _ if line.starts_with("running ") && line.trim_end_matches('s').ends_with(" test") => {
-                self.is_open = true
-            }
+            _ if line.starts_with("running ") && line.trim_end_matches('s').ends_with(" test") => self.open(),
             _ => {}
         }
         if let Some(result) = line.strip_prefix("test result: ") {
@@ -65,6 +63,16 @@ impl Parser {
             self.one(outcome);
         }
         !self.in_successes
+    }
+
+    /// The start of one binary. One still open has died without a result.
+    fn open(&mut self) {
+        if self.is_open {
+            self.totals.failed += 1;
+            self.passed.clear();
+            self.skips.clear();
+        }
+        self.is_open = true;
     }
 
     fn one(&mut self, line: &str) {
@@ -196,6 +204,9 @@ test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     fn a_build_error_and_a_dead_binary_are_failures() {
         assert_eq!(parse("", false).0.failed, 1);
         assert_eq!(parse("running 2 tests\ntest a ... ok\n", false).0.failed, 1);
+        let one_died_then_one_failed = "running 2 tests\ntest a ... ok\nrunning 1 test\ntest b ... FAILED\n\
+            test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(parse(one_died_then_one_failed, false).0, Totals { passed: 0, failed: 2, skipped: 0 });
         let one_failed_then_one_died = "running 1 test\ntest a ... FAILED\n\
             test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\nrunning 1 test\n";
         assert_eq!(parse(one_failed_then_one_died, false).0.failed, 2);
