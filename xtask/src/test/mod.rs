@@ -16,13 +16,8 @@ use anyhow::{Context, Result};
 use crate::build::{self, Profile};
 use crate::ebpf;
 use crate::paths::Workspace;
-<<<<<<< HEAD
-use crate::run;
-use crate::setup::{self, sdk};
-=======
 use crate::run::{self, Watchdog};
-use crate::setup;
->>>>>>> part-x
+use crate::setup::{self, sdk};
 use crate::test::parse::{Parser, Totals};
 
 const TIER_PACKAGE: &str = "router-tests";
