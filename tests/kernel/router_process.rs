@@ -2,7 +2,9 @@
 //!
 //! `cargo xtask test` builds it and says where it is; without that the cases are skipped.
 
+use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use router_tests::backend::{Backend, Exchange, Received, Then};
@@ -159,5 +161,42 @@ fn pins_of_another_layout_are_left_alone_and_mode_on_exits_69() {
         let shown = bpftool(&["-j", "map", "show", "pinned"], &dir.join("LOAD"), &[]);
         let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(shown["bytes_value"], 128, "still as it was");
+    });
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing_pinned_or_attached() {
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        for phase in ["warm-up", "the burst"] {
+            let mut command = Command::new(std::env::var_os(BINARY).unwrap());
+            command.arg("demo").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut demo = command.spawn().unwrap();
+            let pins = PathBuf::from(format!("/sys/fs/bpf/unlatch-demo-{}", demo.id()));
+            let mut says = BufReader::new(demo.stderr.take().unwrap());
+            let mut line = String::new();
+            while !line.trim_end().ends_with(phase) {
+                line.clear();
+                assert_ne!(says.read_line(&mut line).unwrap(), 0, "the demo must come to {phase}");
+            }
+            // The warm-up is announced before anything is pinned.
+            wait_until(|| if pins.exists() { Ok(()) } else { Err("no pins".to_owned()) });
+            rustix::process::kill_process(
+                rustix::process::Pid::from_child(&demo),
+                rustix::process::Signal::INT,
+            )
+            .unwrap();
+            let mut rest = String::new();
+            says.read_to_string(&mut rest).unwrap();
+            assert_eq!(demo.wait().unwrap().code(), Some(70), "{rest}");
+            assert!(rest.ends_with("unlatch: interrupted\n"), "{rest}");
+            assert!(!pins.exists(), "{phase}");
+            wait_until(|| match bpftool(&["cgroup", "show"], &sandbox.cgroup, &[]) {
+                shown if shown.contains("inflight_sockops") || shown.contains("release") => Err(shown),
+                _ => Ok(()),
+            });
+        }
     });
 }
