@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::client::{Answer, ask, ask_noting, chat_body};
 use super::ideal::makespan_seconds;
 use super::stage::{EngineKind, Stage, name};
-use super::{enter, kernel_view};
+use super::{TICK, enter, kernel_view};
 use crate::account::State;
 use crate::commands::output;
 use crate::parse;
@@ -89,6 +89,7 @@ pub(super) async fn run() -> anyhow::Result<bool> {
     let acts = acts();
     let bar = ProgressBar::new((acts.len() * (1 + TURNS)) as u64);
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {msg}")?);
+    bar.enable_steady_tick(TICK);
     let mut shown = Vec::new();
     for act in &acts {
         shown.push(play(act, &kind, &bar).await.with_context(|| act.title.to_owned())?);

@@ -14,6 +14,7 @@ mod stage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -22,6 +23,9 @@ use indicatif::ProgressBar;
 use super::output;
 use crate::cli::EXIT_USAGE;
 use crate::shutdown::Signals;
+
+/// How often the progress bar moves its clock on.
+const TICK: Duration = Duration::from_millis(250);
 
 /// `unlatch demo`.
 #[derive(Debug, Args)]

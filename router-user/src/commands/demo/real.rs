@@ -11,9 +11,9 @@ use router_policy::{PolicyConfig, PolicyName};
 use tokio::task::JoinSet;
 
 use super::client::{Answer, ask, chat_body};
-use super::enter;
 use super::sessions::Session;
 use super::stage::{EngineKind, Stage, name};
+use super::{TICK, enter};
 use crate::commands::output;
 
 const POLICIES: [PolicyName; 3] = [PolicyName::RoundRobin, PolicyName::LeastInFlight, PolicyName::PrefixCost];
@@ -23,6 +23,7 @@ pub(super) async fn run(sessions: &[Session], engines: usize, time_scale: f64) -
     let calls: usize = sessions.iter().map(|s| s.calls().len()).sum();
     let bar = ProgressBar::new((calls * POLICIES.len()) as u64);
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {pos}/{len} calls, {msg}")?);
+    bar.enable_steady_tick(TICK);
     let kind = EngineKind { config: EngineConfig::of(Profile::H100_70B_TP4), time_scale };
     let sessions: Vec<Arc<Session>> = sessions.iter().cloned().map(Arc::new).collect();
     let mut rows = Vec::new();
