@@ -141,6 +141,9 @@ impl Router {
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
         }
         tracing::info!(%addr, %admin_addr, workers = router.workers.len(), "serving");
+        if config.backends.is_empty() {
+            tracing::warn!("no backend is configured (--backend): every request is answered 503");
+        }
         Ok(router)
     }
 }

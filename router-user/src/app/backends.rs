@@ -34,6 +34,8 @@ pub(super) fn take_in(
                 .map_err(|e| refuse(e.to_string()))?;
             let target = resolve::target(id, backend, &spec, addr).map_err(|e| refuse(e.to_string()))?;
             ledger.set_backend(id, spec);
+            // Before the first client, not when the watch comes to it.
+            ledger.ready(id, target.has_configured_model);
             targets.push(Arc::new(target));
         }
     }

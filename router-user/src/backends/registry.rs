@@ -36,6 +36,8 @@ pub struct Target {
 struct Backoff {
     failures: u32,
     until: Nanos,
+    /// When the last of them was noticed.
+    failed_at: Nanos,
 }
 
 /// Why a question for an engine's load brought no usable report.
@@ -97,6 +99,7 @@ impl Target {
     /// A connection failed: no requests there for a while, doubling from `min` to `max`. Returns until when.
     pub fn connect_failed(&self, now: Nanos, min: Duration, max: Duration) -> Nanos {
         let mut b = self.backoff.lock();
+        b.failed_at = b.failed_at.max(now);
         // Failures of requests sent before the back-off began are one failure.
         if now >= b.until {
             let pause = min.saturating_mul(1 << b.failures.min(16)).min(max);
@@ -115,11 +118,14 @@ impl Target {
         self.failed.notified().await;
     }
 
-    /// A connection came about: no back-off.
-    pub fn connect_succeeded(&self) {
+    /// A question or request that was sent at `sent` found the engine there: no back-off, unless a connection failed
+    /// since, which is the newer word.
+    pub fn connect_succeeded(&self, sent: Nanos) {
         let mut b = self.backoff.lock();
-        b.failures = 0;
-        b.until = Nanos::default();
+        if b.failed_at <= sent {
+            b.failures = 0;
+            b.until = Nanos::default();
+        }
     }
 
     /// Whether the back-off is over (or never was).
@@ -196,7 +202,11 @@ mod tests {
             now = until;
         }
         assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
-        t.connect_succeeded();
+        let (failed_at, until) = (Nanos(now.0 + 1), t.backoff_until());
+        t.connect_failed(failed_at, min, max);
+        t.connect_succeeded(Nanos(failed_at.0 - 1));
+        assert!(t.backoff_until() > until, "an answer to an older question does not end it");
+        t.connect_succeeded(failed_at);
         assert!(t.may_try(Nanos(1)), "a connection ends the back-off");
     }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_policy::{BackendId, Models, Report, Signal, Why};
+use router_policy::{BackendId, Models, Nanos, Report, Signal, Why};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -108,16 +108,17 @@ struct Watcher {
 impl Watcher {
     async fn round(&mut self) {
         let (id, target) = (self.prober.target().id, Arc::clone(self.prober.target()));
+        let asked = clock::now();
         let scrape = match models(&mut self.prober).await {
             Life::Serves(listed) => {
-                self.answers(&target);
+                self.answers(&target, asked);
                 let models = listed.map_or(Models::Unknown, |ids| Models::Listed(ids, clock::now()));
                 self.sink.models(id, models);
                 self.enter(State::Serves, "the engine serves", "");
                 true
             }
             Life::DoesNotServe(why) => {
-                self.answers(&target);
+                self.answers(&target, asked);
                 self.enter(State::DoesNotServe, "the engine does not serve", &why);
                 true
             }
@@ -150,9 +151,9 @@ impl Watcher {
         }
     }
 
-    /// It is there: no back-off, and no cache if it was away.
-    fn answers(&mut self, target: &Target) {
-        target.connect_succeeded();
+    /// It was there when it was asked: no back-off, and no cache if it was away.
+    fn answers(&mut self, target: &Target, asked: Nanos) {
+        target.connect_succeeded(asked);
         if std::mem::take(&mut self.gone) {
             self.sink.cache_lost(target.id);
         }

@@ -30,6 +30,8 @@ const LLAMA: &str = "llamacpp:requests_processing 2\nllamacpp:requests_deferred 
 enum Reply {
     Text(u16, String),
     Hang,
+    /// Waits for the permit, then the models.
+    Held(Arc<tokio::sync::Semaphore>),
     Endless,
 }
 
@@ -75,6 +77,10 @@ impl Script {
                 Response::builder().status(status).body(Full::from(body).boxed()).unwrap()
             }
             Reply::Hang => std::future::pending().await,
+            Reply::Held(until) => {
+                until.acquire().await.unwrap().forget();
+                Response::new(Full::from(MODELS).boxed())
+            }
             Reply::Endless => {
                 let line = Bytes::from(format!("{}\n", "x 1\n".repeat(16_384)));
                 Response::new(BodyExt::boxed(Endless(line)))
@@ -218,6 +224,28 @@ async fn a_refusing_engine_is_not_ready_and_its_cache_is_lost_when_it_answers_ag
     wait_until("ready", || told.ready.lock().last() == Some(&true)).await;
     assert_eq!(*told.lost.lock(), 1, "once for each return");
     assert!(target.may_try(crate::clock::now()), "an answer ends the back-off");
+}
+
+#[tokio::test]
+async fn an_answer_does_not_undo_a_back_off_that_began_while_it_was_on_its_way() {
+    let (listener, addr) = listen().await;
+    let until = Arc::new(tokio::sync::Semaphore::new(0));
+    let script = Script::new(Reply::Held(Arc::clone(&until)), text(404, ""));
+    let _engine = serve(listener, Arc::clone(&script));
+    let target = target(addr, false);
+    let (_watch, told) = start(&target, &WatchConfig { interval: HOUR, ..config(0) });
+    wait_until("a question", || script.count("/base/v1/models") == 1).await;
+    target.connect_failed(crate::clock::now(), Duration::from_secs(2), HOUR);
+    until.add_permits(1);
+    wait_until("a round", || !told.ready.lock().is_empty()).await;
+    assert!(!told.ready.lock()[0], "the failed connection is the newer word");
+    until.add_permits(1);
+    wait_until("ready", || told.ready.lock().last() == Some(&true)).await;
+    assert_eq!(
+        script.count("/base/v1/models"),
+        2,
+        "asked again when the back-off ended, not at the interval"
+    );
 }
 
 #[tokio::test]

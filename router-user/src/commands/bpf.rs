@@ -1,11 +1,12 @@
 //! `unlatch bpf status|detach`: what is attached and pinned, and taking it off.
-#![expect(clippy::print_stdout, reason = "this command's answer")]
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use super::output;
 use super::status::UNAVAILABLE;
 use crate::account::view::{self, Pinned, View};
 use crate::account::{Detach, KernelError, Link, detach};
@@ -41,48 +42,45 @@ enum Verb {
 /// Shows or takes off; exits 69 if that cannot be done.
 ///
 /// # Errors
-/// None so far.
+/// The answer cannot be written.
 pub fn run(args: &BpfArgs) -> anyhow::Result<ExitCode> {
     let refused = match args.verb {
         Verb::Status => match status(&args.pin_dir) {
-            Ok(()) => return Ok(ExitCode::SUCCESS),
+            Ok(text) => return output::answer(&text).map(|()| ExitCode::SUCCESS),
             Err(error) => error.to_string(),
         },
         Verb::Detach { force } => {
             let how = if force { Detach::Forced } else { Detach::Careful };
             match detach(&args.pin_dir, how) {
-                Ok(was) => {
-                    report(&was);
-                    return Ok(ExitCode::SUCCESS);
-                }
+                Ok(was) => return output::answer(&report(&was)).map(|()| ExitCode::SUCCESS),
                 Err(error) => error.to_string(),
             }
         }
     };
-    eprintln!("unlatch bpf: {refused}");
+    output::tell(format_args!("unlatch bpf: {refused}"));
     Ok(ExitCode::from(UNAVAILABLE))
 }
 
-fn status(pin_dir: &Path) -> Result<(), KernelError> {
+fn status(pin_dir: &Path) -> Result<String, KernelError> {
     let pinned = view::pinned(pin_dir)?;
     if pinned.maps.is_empty() && pinned.links.is_empty() {
-        println!("nothing is pinned under {}", pinned.path.display());
-        return Ok(());
+        return Ok(format!("nothing is pinned under {}\n", pinned.path.display()));
     }
-    println!("pins      {}", pinned.path.display());
-    println!("maps      {}", pinned.maps.join(" "));
+    let mut text = format!("pins      {}\nmaps      {}\n", pinned.path.display(), pinned.maps.join(" "));
     match View::open(pin_dir) {
         Ok(view) => {
             for (slot, worker) in view.workers() {
-                println!("router    pid {} in slot {slot}", worker.pid);
+                let _ = writeln!(text, "router    pid {} in slot {slot}", worker.pid);
             }
         }
-        Err(error) => println!("unreadable: {error}"),
+        Err(error) => {
+            let _ = writeln!(text, "unreadable: {error}");
+        }
     }
     for link in &pinned.links {
-        println!("program   {}", describe(link));
+        let _ = writeln!(text, "program   {}", describe(link));
     }
-    Ok(())
+    Ok(text)
 }
 
 fn describe(link: &Link) -> String {
@@ -96,13 +94,14 @@ fn describe(link: &Link) -> String {
     }
 }
 
-fn report(was: &Pinned) {
+fn report(was: &Pinned) -> String {
     if was.maps.is_empty() && was.links.is_empty() {
-        println!("nothing was pinned under {}", was.path.display());
-        return;
+        return format!("nothing was pinned under {}\n", was.path.display());
     }
+    let mut text = String::new();
     for link in &was.links {
-        println!("detached {}", describe(link));
+        let _ = writeln!(text, "detached {}", describe(link));
     }
-    println!("unpinned {}", was.maps.join(" "));
+    let _ = writeln!(text, "unpinned {}", was.maps.join(" "));
+    text
 }

@@ -4,5 +4,6 @@ pub mod bpf;
 pub mod check;
 pub mod demo;
 pub mod engine;
+mod output;
 pub mod serve;
 pub mod status;

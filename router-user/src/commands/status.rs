@@ -1,8 +1,8 @@
 //! `unlatch status`: what the kernel and the routers count per backend, read from the pinned maps.
 //!
 //! Needs no running router, only the right to open the pins.
-#![expect(clippy::print_stdout, reason = "this command's answer")]
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use clap::Args;
 use router_common::WorkerSlot;
 use serde::Serialize;
 
+use super::output;
 use crate::account::view::{Row, View};
 
 /// Exit code of what could not start.
@@ -65,13 +66,13 @@ struct Share {
 /// Prints the status; exits 69 if nothing readable is pinned.
 ///
 /// # Errors
-/// The answer cannot be written as JSON.
+/// The answer cannot be written.
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let read = View::open(&args.pin_dir).and_then(|view| Ok((view.rows()?, view)));
     let (rows, view) = match read {
         Ok(read) => read,
         Err(error) => {
-            eprintln!("unlatch status: {error}");
+            output::tell(format_args!("unlatch status: {error}"));
             return Ok(ExitCode::from(UNAVAILABLE));
         }
     };
@@ -81,12 +82,8 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         backends: rows.iter().map(|row| backend(row, &workers)).collect(),
         workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
     };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
-    } else {
-        print(&status);
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = if args.json { serde_json::to_string_pretty(&status)? + "\n" } else { table(&status) };
+    output::answer(&text).map(|()| ExitCode::SUCCESS)
 }
 
 fn backend(row: &Row, workers: &[(usize, WorkerSlot)]) -> Backend {
@@ -111,18 +108,20 @@ fn backend(row: &Row, workers: &[(usize, WorkerSlot)]) -> Backend {
     }
 }
 
-fn print(status: &Status) {
+fn table(status: &Status) -> String {
     let pids: Vec<String> = status.workers.iter().map(|w| format!("{} (slot {})", w.pid, w.slot)).collect();
-    println!("pins     {}", status.pins);
-    println!("routers  {}", if pids.is_empty() { "none".to_owned() } else { pids.join(", ") });
-    println!();
-    println!(
+    let mut text = format!("pins     {}\n", status.pins);
+    let routers = if pids.is_empty() { "none".to_owned() } else { pids.join(", ") };
+    let _ = writeln!(text, "routers  {routers}\n");
+    let _ = writeln!(
+        text,
         "{:>3}  {:<40} {:>9} {:>6} {:>8} {:>8} {:>7}  by pid",
         "row", "backend", "in flight", "conns", "opened", "closed", "resets"
     );
     for b in &status.backends {
         let shares: Vec<String> = b.by_worker.iter().map(|s| format!("{}:{}", s.pid, s.in_flight)).collect();
-        println!(
+        let _ = writeln!(
+            text,
             "{:>3}  {:<40} {:>9} {:>6} {:>8} {:>8} {:>7}  {}",
             b.row,
             b.url,
@@ -134,4 +133,5 @@ fn print(status: &Status) {
             shares.join(" ")
         );
     }
+    text
 }

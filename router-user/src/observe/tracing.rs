@@ -16,6 +16,8 @@ pub fn init(config: &LogConfig) -> Result<(), TryInitError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter(config.level)))
         .with_writer(std::io::stderr)
+        // It would say on stderr that stderr cannot be written to, and panic over it.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match config.format {
         LogFormat::Text => builder.finish().try_init(),

@@ -180,8 +180,14 @@ impl Proxy {
             let flight = Flight::new(guard, Arc::clone(&self.shared.metrics));
             let peer = Peer { id: target.id, addr: target.addr };
             let request = || outgoing.to(&target, body.bytes.clone());
-            match self.upstream.send(peer, clock::now(), request).await {
-                Ok(answer) => return Ok(self.pass_on(answer, &target, &placed, flight)),
+            let sent = clock::now();
+            match self.upstream.send(peer, sent, request).await {
+                Ok(answer) => {
+                    if answer.connected {
+                        target.connect_succeeded(sent);
+                    }
+                    return Ok(self.pass_on(answer, &target, &placed, flight));
+                }
                 Err(SendError::Connect(error)) => {
                     flight.ended(Outcome::NeverSent);
                     if error.is_local() {
@@ -242,12 +248,9 @@ impl Proxy {
         placed: &Placed,
         mut flight: Flight,
     ) -> Response<ProxyBody> {
-        let Answer { response, conn, resent, connected } = answer;
+        let Answer { response, conn, resent, .. } = answer;
         if resent > 0 {
             self.shared.metrics.retried(Retry::ConnectionClosed);
-        }
-        if connected {
-            target.connect_succeeded();
         }
         let (mut parts, body) = response.into_parts();
         // What an engine refuses says nothing about how fast it answers.

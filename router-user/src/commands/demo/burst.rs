@@ -5,6 +5,7 @@
 //! on B and keeps them there; one that looks at live load puts four on each.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,10 @@ use tokio::task::JoinSet;
 
 use super::client::{Answer, ask, ask_noting, chat_body};
 use super::ideal::makespan_seconds;
-use super::kernel_view;
 use super::stage::{EngineKind, Stage, name};
+use super::{TICK, enter, kernel_view};
+use crate::account::State;
+use crate::commands::output;
 use crate::parse;
 
 const SEATS: u32 = 4;
@@ -86,23 +89,26 @@ pub(super) async fn run() -> anyhow::Result<bool> {
     let acts = acts();
     let bar = ProgressBar::new((acts.len() * (1 + TURNS)) as u64);
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {msg}")?);
+    bar.enable_steady_tick(TICK);
     let mut shown = Vec::new();
     for act in &acts {
         shown.push(play(act, &kind, &bar).await.with_context(|| act.title.to_owned())?);
     }
     bar.finish_and_clear();
-    Ok(report(&acts, &shown, ideal))
+    let (text, all_right) = report(&acts, &shown, ideal);
+    output::answer(&text)?;
+    Ok(all_right)
 }
 
 async fn play(act: &Act, kind: &EngineKind, bar: &ProgressBar) -> anyhow::Result<Shown> {
-    bar.set_message(format!("{}: warm-up", act.title));
+    enter(bar, format!("{}: warm-up", act.title));
     let stage = Stage::start(2, kind, act.policy.clone()).await?;
     warm_up(&stage).await?;
     bar.inc(1);
     let to = stage.router().addr();
     let mut sessions: Vec<Vec<Value>> = (0..SESSIONS).map(opening).collect();
     let mut went = vec![Vec::new(); SESSIONS];
-    bar.set_message(format!("{}: the burst", act.title));
+    enter(bar, format!("{}: the burst", act.title));
     for engine in &stage.engines {
         engine.reset_peaks();
     }
@@ -115,7 +121,7 @@ async fn play(act: &Act, kind: &EngineKind, bar: &ProgressBar) -> anyhow::Result
     let ended = answers.iter().map(|a| a.ended).max().unwrap_or(sent);
     note(&answers, &mut went);
     for turn in 1..TURNS {
-        bar.set_message(format!("{}: turn {}", act.title, turn + 1));
+        enter(bar, format!("{}: turn {}", act.title, turn + 1));
         for (index, messages) in sessions.iter_mut().enumerate() {
             messages
                 .push(json!({"role": "assistant", "content": text(&format!("answer {index} {turn}"), 400)}));
@@ -160,6 +166,9 @@ async fn all_at_once(to: SocketAddr, sessions: &[Vec<Value>]) -> anyhow::Result<
 
 /// Dumps the kernel's counters as soon as all sessions are in flight.
 async fn look_at_kernel(stage: &Stage) -> String {
+    if let State::Off { reason } = stage.router().account().state() {
+        return format!("no kernel counters, this run counted in process memory: {reason}\n");
+    }
     let ledger = stage.router().ledger();
     let in_flight = || -> usize {
         let own = |id: &BackendId| ledger.snapshot(*id).map_or(0, |s| s.own.requests as usize);
@@ -235,12 +244,14 @@ fn ideal_seconds(config: &EngineConfig) -> anyhow::Result<f64> {
     Ok(cold.max(warm))
 }
 
-#[expect(clippy::print_stdout, reason = "the demo's output")]
-fn report(acts: &[Act], shown: &[Shown], ideal: f64) -> bool {
-    println!(
+fn report(acts: &[Act], shown: &[Shown], ideal: f64) -> (String, bool) {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
         "Eight new sessions at once, two equal engines of {SEATS} seats; only B knows their system prompt.\n"
     );
-    println!(
+    let _ = writeln!(
+        text,
         "{:<46} {:>5} {:>6} {:>12} {:>9} {:>7} {:>15}",
         "policy", "split", "queued", "idle engine", "makespan", "/ideal", "TTFT mean/max s"
     );
@@ -251,7 +262,8 @@ fn report(acts: &[Act], shown: &[Shown], ideal: f64) -> bool {
         let idle = if s.split.contains(&0) { "yes" } else { "no" };
         let split = format!("{}+{}", s.split[0], s.split[1]);
         let (took, ratio) = (s.makespan, s.makespan / ideal);
-        println!(
+        let _ = writeln!(
+            text,
             "{:<46} {split:>5} {:>6} {idle:>12} {took:>7.2} s {ratio:>7.2} {mean:>7.2} / {max:<5.2}",
             act.title, s.queue_peak
         );
@@ -259,20 +271,23 @@ fn report(acts: &[Act], shown: &[Shown], ideal: f64) -> bool {
         let is_as_it_should_be = is_even != act.shows_the_failure;
         all_right &= is_as_it_should_be;
     }
-    println!(
+    let _ = writeln!(
+        text,
         "{:<46} {:>5} {:>6} {:>12} {ideal:>7.2} s {:>7}   (the engine model's virtual time)\n",
         "ideal", "4+4", 0, "no", "1.00"
     );
     for (act, s) in acts.iter().zip(shown) {
-        println!("Where each session went, turn by turn: {}", act.title);
+        let _ = writeln!(text, "Where each session went, turn by turn: {}", act.title);
         let turns: Vec<String> =
             s.went.iter().enumerate().map(|(i, t)| format!("{}: {}", i + 1, t.join(" "))).collect();
-        println!("  {}", turns.join("   "));
+        let _ = writeln!(text, "  {}", turns.join("   "));
         let moved = s.went.iter().filter(|t| t.iter().collect::<BTreeSet<_>>().len() > 1).count();
-        println!("  {} of {SESSIONS} stayed on one engine for all {TURNS} turns", SESSIONS - moved);
+        let _ =
+            writeln!(text, "  {} of {SESSIONS} stayed on one engine for all {TURNS} turns", SESSIONS - moved);
     }
-    println!("\nThe kernel during the burst ({}):\n{}", acts[2].title, shown[2].kernel);
-    println!(
+    let _ = writeln!(text, "\nThe kernel during the burst ({}):\n{}", acts[2].title, shown[2].kernel);
+    let _ = writeln!(
+        text,
         "{}",
         if all_right {
             "All as it should be: live load splits 4+4, the rate does not."
@@ -280,7 +295,7 @@ fn report(acts: &[Act], shown: &[Shown], ideal: f64) -> bool {
             "NOT as it should be: the last two runs must split 4+4 without a queue, the first must not."
         }
     );
-    all_right
+    (text, all_right)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const BPFTOOL: [&str; 2] = ["bpftool", "/usr/sbin/bpftool"];
 pub(super) async fn dump(pin_dir: &Path) -> String {
     let map = pin_dir.join(format!("v{}", router_common::limits::LAYOUT_VERSION)).join("LOAD");
     if !map.exists() {
-        return "no kernel counters: the map is not pinned (see the line about the kernel above)".to_owned();
+        return format!("no kernel counters: {} is not there", map.display());
     }
     for tool in BPFTOOL {
         let output = Command::new(tool).args(["map", "dump", "pinned"]).arg(&map).output().await;

@@ -14,10 +14,18 @@ mod stage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use indicatif::ProgressBar;
+
+use super::output;
+use crate::cli::EXIT_USAGE;
+use crate::shutdown::Signals;
+
+/// How often the progress bar moves its clock on.
+const TICK: Duration = Duration::from_millis(250);
 
 /// `unlatch demo`.
 #[derive(Debug, Args)]
@@ -36,35 +44,46 @@ pub struct DemoArgs {
     pub time_scale: u8,
 }
 
-/// Runs the demo. Exit 0 if it showed what it should, 1 if not.
+/// Runs the demo. Exit 0 if it showed what it should, 1 if not, 64 if the trace cannot be read.
 ///
 /// # Errors
-/// An engine or a router that could not start, an answer that broke off, an unreadable trace.
+/// An engine or a router that could not start, an answer that broke off, an interruption.
 pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let sessions = match args.real.then(|| sessions::load(args.trace.as_deref())).transpose() {
+        Ok(sessions) => sessions,
+        Err(error) => {
+            output::tell(format_args!("unlatch demo: {error:#}"));
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("cannot start the demo's threads")?;
     runtime.block_on(async {
-        let mut stop = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        // Before anything is pinned: from then on a signal must find its handler.
+        let mut signals = Signals::new().context("cannot listen for signals")?;
         let demo = async {
-            if args.real {
-                let sessions = sessions::load(args.trace.as_deref())?;
-                real::run(&sessions, usize::from(args.engines), f64::from(args.time_scale)).await
-            } else {
-                burst::run().await
+            match &sessions {
+                Some(sessions) => {
+                    real::run(sessions, usize::from(args.engines), f64::from(args.time_scale)).await
+                }
+                None => burst::run().await,
             }
         };
-        // Whichever ends first; a signal drops the demo, whose stage cleans up when dropped.
+        // Whichever ends first; a signal drops the demo, whose stage cleans up when dropped, and says if it could not.
         tokio::select! {
             shown = demo => Ok(if shown? { ExitCode::SUCCESS } else { ExitCode::from(1) }),
-            _ = tokio::signal::ctrl_c() => interrupted(),
-            _ = stop.recv() => interrupted(),
+            () = signals.next() => anyhow::bail!("interrupted"),
         }
     })
 }
 
-fn interrupted() -> anyhow::Result<ExitCode> {
-    anyhow::bail!("interrupted; nothing is left attached or pinned")
+/// Says what the demo does now: in the bar, or in a line where there is no terminal to draw it on.
+fn enter(bar: &ProgressBar, phase: String) {
+    if bar.is_hidden() {
+        output::tell(&phase);
+    }
+    bar.set_message(phase);
 }

@@ -1,5 +1,6 @@
 //! Recorded agent sessions over HTTP, under three policies.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ use tokio::task::JoinSet;
 use super::client::{Answer, ask, chat_body};
 use super::sessions::Session;
 use super::stage::{EngineKind, Stage, name};
+use super::{TICK, enter};
+use crate::commands::output;
 
 const POLICIES: [PolicyName; 3] = [PolicyName::RoundRobin, PolicyName::LeastInFlight, PolicyName::PrefixCost];
 
@@ -20,11 +23,12 @@ pub(super) async fn run(sessions: &[Session], engines: usize, time_scale: f64) -
     let calls: usize = sessions.iter().map(|s| s.calls().len()).sum();
     let bar = ProgressBar::new((calls * POLICIES.len()) as u64);
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] {pos}/{len} calls, {msg}")?);
+    bar.enable_steady_tick(TICK);
     let kind = EngineKind { config: EngineConfig::of(Profile::H100_70B_TP4), time_scale };
     let sessions: Vec<Arc<Session>> = sessions.iter().cloned().map(Arc::new).collect();
     let mut rows = Vec::new();
     for policy in POLICIES {
-        bar.set_message(policy.as_str());
+        enter(&bar, policy.as_str().to_owned());
         let stage = Stage::start(engines, &kind, PolicyConfig { policy, ..PolicyConfig::default() }).await?;
         let began = Instant::now();
         let answers = replay(&stage, &sessions, time_scale, &bar).await.context(policy.as_str())?;
@@ -32,7 +36,7 @@ pub(super) async fn run(sessions: &[Session], engines: usize, time_scale: f64) -
         stage.stop().await;
     }
     bar.finish_and_clear();
-    report(&rows, sessions.len(), calls, engines, time_scale);
+    output::answer(&report(&rows, sessions.len(), calls, engines, time_scale))?;
     let best = rows.iter().map(|r| r.cached_tokens).max();
     Ok(rows.last().map(|r| r.cached_tokens) == best)
 }
@@ -96,13 +100,15 @@ impl Row {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the demo's output")]
-fn report(rows: &[Row], sessions: usize, calls: usize, engines: usize, time_scale: f64) {
-    println!(
+fn report(rows: &[Row], sessions: usize, calls: usize, engines: usize, time_scale: f64) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
         "{sessions} recorded agent sessions (tau-bench airline), {calls} calls a policy, {engines} simulated engines \
          at {time_scale} × real time; TTFT in the engines' milliseconds.\n"
     );
-    println!(
+    let _ = writeln!(
+        text,
         "{:<16} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7}  split",
         "policy", "hit tokens", "hit %", "p50", "p90", "p99", "took s"
     );
@@ -111,11 +117,13 @@ fn report(rows: &[Row], sessions: usize, calls: usize, engines: usize, time_scal
         let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|p| r.percentile_ms(p));
         let split: Vec<String> = r.split.iter().map(usize::to_string).collect();
         let took = r.took.as_secs_f64();
-        println!(
+        let _ = writeln!(
+            text,
             "{:<16} {:>11} {hit:>6.1} {p50:>7.0} {p90:>7.0} {p99:>7.0} {took:>7.1}  {}",
             r.policy.as_str(),
             r.cached_tokens,
             split.join("+")
         );
     }
+    text
 }

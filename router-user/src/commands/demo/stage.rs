@@ -11,6 +11,7 @@ use router_policy::{BackendSpec, PolicyConfig};
 
 use crate::account::{Detach, detach};
 use crate::app::{Router, RunningRouter};
+use crate::commands::output;
 use crate::config::{BackendConfig, Config, KernelConfig, KernelMode};
 
 /// Time for engines to be found ready.
@@ -77,10 +78,11 @@ impl Stage {
 
     fn take_down(&mut self) {
         if let Some(router) = self.router.take() {
+            let is_pinned = router.account().state().is_on();
             router.shutdown(Duration::from_millis(100));
             // No other router uses a directory of this process's own; what cannot be taken off is said.
-            if let Err(error) = detach(&self.pin_dir, Detach::Forced) {
-                tracing::warn!(%error, pin_dir = %self.pin_dir.display(), "pins stay behind");
+            if is_pinned && let Err(error) = detach(&self.pin_dir, Detach::Forced) {
+                output::tell(format_args!("pins stay behind under {}: {error}", self.pin_dir.display()));
             }
         }
     }
