@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// Everything wrong with `/metrics`. Names are those of whole families, as in `vllm:num_requests_running`.
+///
+/// JSON, which `trtllm-serve` has there, has no families: only `delay_ms` and `page` spoil it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsFaults {

@@ -156,6 +156,7 @@ impl App {
 
     pub(super) fn stats_json(&self) -> String {
         let extra = Extra {
+            admin_addr: self.admin_door.as_ref().map(Door::addr),
             refused_connections: self.refused_connections.load(Ordering::Relaxed),
             restarts: self.life.restarts(),
             faults: self.given(),

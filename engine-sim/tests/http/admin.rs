@@ -15,7 +15,7 @@ fn value(body: &str) -> Value {
 }
 
 async fn delete(client: &mut Client, path: &str) -> (StatusCode, String) {
-    text(client.send(Request::delete(path).body(Full::default()).unwrap()).await).await
+    text(client.send(Request::delete(path).body(Full::default()).expect("a valid request")).await).await
 }
 
 #[tokio::test]
@@ -50,6 +50,8 @@ async fn bad_faults_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn the_second_port_opens_the_first_again() {
     let engine = start(Config { admin_listen: Some(([127, 0, 0, 1], 0).into()), ..fast() }).await;
+    let told = value(&Client::connect(&engine).await.get("/stats").await.1);
+    assert_eq!(told["admin_listen"], json!(engine.admin_addr()), "for who asked for any port");
     let mut admin = Client::connect_to(engine.admin_addr().unwrap()).await;
     let all =
         r#"{"refuse_connections":true,"connect_delay_ms":86400000,"rules":[{"fault":"hang","on":"all"}]}"#;
@@ -65,7 +67,7 @@ async fn the_second_port_opens_the_first_again() {
 
 fn process_start(metrics: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix("process_start_time_seconds "));
-    line.expect("vLLM tells it").parse().unwrap()
+    line.expect("vLLM tells it").parse().expect("a number")
 }
 
 #[tokio::test]
@@ -135,10 +137,14 @@ async fn an_engine_becomes_ready_and_starts_again_after_a_restart() {
     ready(&engine).await;
 }
 
+fn value_of(line: &str) -> f64 {
+    line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("a value")
+}
+
 fn sleep_state(metrics: &str, state: &str) -> f64 {
     let label = format!(r#"sleep_state="{state}"}} "#);
     let line = metrics.lines().find(|l| l.starts_with("vllm:engine_sleep_state{") && l.contains(&label));
-    line.expect("a series").rsplit(' ').next().unwrap().parse().unwrap()
+    value_of(line.expect("a series"))
 }
 
 #[tokio::test]

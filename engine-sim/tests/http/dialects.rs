@@ -29,7 +29,7 @@ async fn busy(dialect: Dialect) -> (Handle, [Client; 2]) {
 /// The value of the one series of this name.
 fn sample(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.split(['{', ' ']).next() == Some(name))?;
-    Some(line.rsplit(' ').next().unwrap().parse().unwrap())
+    line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok())
 }
 
 async fn metrics(engine: &Handle, path: &str) -> String {

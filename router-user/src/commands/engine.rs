@@ -29,7 +29,8 @@ pub struct EngineArgs {
     /// Where to listen; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
     listen: SocketAddr,
-    /// A second port for the same, which no fault closes, delays or cuts [default: none]
+    /// A second port for the same, which no fault closes, delays or cuts; /stats tells it if it is 0 here [default:
+    /// none]
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<SocketAddr>,
     /// Sent in the header x-engine-name of every response

@@ -9,6 +9,8 @@ mod others;
 mod view;
 mod vllm;
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 
 use crate::faults::{Dialect, Given, MetricsFaults};
@@ -56,6 +58,7 @@ fn families(dialect: Dialect, view: &View<'_>) -> Vec<Family> {
 /// What `/stats` tells beside the view.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extra {
+    pub(super) admin_addr: Option<SocketAddr>,
     pub(super) refused_connections: u64,
     pub(super) restarts: u64,
     pub(super) faults: Given,
@@ -89,6 +92,7 @@ pub(super) fn stats_json(view: &View<'_>, extra: &Extra) -> Value {
         "sleep_level": view.sleep_level,
         "started_at": view.started_at_s,
         "restarts": extra.restarts,
+        "admin_listen": extra.admin_addr,
         "faults": extra.faults,
     })
 }
