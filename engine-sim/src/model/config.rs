@@ -3,6 +3,9 @@
 use super::profile::Profile;
 use super::prompt::BLOCK_TOKENS;
 
+/// Blocks of one tier, at most: each costs about 48 bytes of the simulator's memory.
+const BLOCKS_MAX: u32 = 100_000_000;
+
 /// What one engine can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineConfig {
@@ -14,6 +17,10 @@ pub struct EngineConfig {
     pub max_num_batched_tokens: u32,
     /// KV blocks of 16 tokens, at least 1. A request longer than all of them is refused.
     pub num_gpu_blocks: u32,
+    /// Blocks that host memory keeps cached beside them; the pool is both. 0 is no host tier.
+    ///
+    /// What runs together, and so the longest request, is bounded by `num_gpu_blocks` alone.
+    pub host_blocks: u32,
     /// Requests not running, at most; one more is refused.
     pub max_waiting: u32,
 }
@@ -27,6 +34,7 @@ impl EngineConfig {
             max_num_seqs: 256,
             max_num_batched_tokens: profile.max_num_batched_tokens,
             num_gpu_blocks: profile.num_gpu_blocks,
+            host_blocks: 0,
             max_waiting: 100_000,
         }
     }
@@ -49,8 +57,11 @@ impl EngineConfig {
         if budget < seats {
             return Err(ConfigError::BudgetBelowSeats { budget, seats });
         }
-        if !(1..=100_000_000).contains(&self.num_gpu_blocks) {
+        if !(1..=BLOCKS_MAX).contains(&self.num_gpu_blocks) {
             return Err(ConfigError::Blocks);
+        }
+        if self.host_blocks > BLOCKS_MAX {
+            return Err(ConfigError::HostBlocks);
         }
         Ok(())
     }
@@ -73,4 +84,7 @@ pub enum ConfigError {
     /// Nothing could ever be admitted.
     #[error("num_gpu_blocks must be from 1 to 100000000")]
     Blocks,
+    /// More than the simulator has memory for.
+    #[error("host_blocks must be at most 100000000")]
+    HostBlocks,
 }

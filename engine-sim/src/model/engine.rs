@@ -1,11 +1,6 @@
-//! The scheduler: which tokens the next step computes, as vLLM v1 decides it.
+//! The engine: who waits, who runs, and when steps begin and end.
 //!
-//! A step takes running requests first, in the order of their admission: one token for a decode, the smaller of
-//! rest and budget for an unfinished prefill. Then waiting requests first come first served, while token budget,
-//! seats and blocks last; one that does not fit holds up all behind it. A request is admitted only if its whole
-//! prompt fits. When a running request finds no block, the newest running one is preempted: its blocks are freed,
-//! it goes to the queue's head and is recomputed later. The oldest is never preempted, so there is no deadlock.
-//!
+//! Not here: which tokens a step computes; that is `step`.
 //! Invariants: a finished request has given back seat and blocks before any of its last events can be seen; the
 //! requests running never outnumber the seats; the first `looked_at` waiting requests are exactly those that a
 //! step has seen and left.
@@ -13,13 +8,14 @@
 use std::collections::VecDeque;
 
 use super::config::{ConfigError, EngineConfig};
-use super::event::{Event, EventKind, SubmitError};
-use super::pool::{KvPool, PrefixHit};
-use super::profile::StepWork;
+use super::event::{Event, SubmitError};
+use super::pool::KvPool;
 use super::prompt::BLOCK_TOKENS;
 use super::sequence::{Request, RequestId, Sequence};
 use super::stats::Stats;
 use super::time::Nanos;
+
+mod step;
 
 /// One simulated engine.
 #[derive(Debug)]
@@ -48,7 +44,7 @@ impl Engine {
         config.check()?;
         Ok(Self {
             config,
-            pool: KvPool::new(config.num_gpu_blocks),
+            pool: KvPool::tiered(config.num_gpu_blocks, config.host_blocks),
             waiting: VecDeque::new(),
             looked_at: 0,
             running: Vec::new(),
@@ -142,9 +138,14 @@ impl Engine {
             waiting: self.looked_at as u32,
             arriving: (self.waiting.len() - self.looked_at) as u32,
             used_blocks: self.pool.total() - self.pool.free(),
-            total_blocks: self.pool.total(),
+            total_blocks: self.config.num_gpu_blocks,
             ..self.counts
         }
+    }
+
+    /// Forgets every cached prefix; who runs goes on. O(blocks).
+    pub fn forget_cache(&mut self) {
+        self.pool.forget_names();
     }
 
     /// Starts the peaks again from what runs and waits now.
@@ -161,6 +162,10 @@ impl Engine {
     /// Says which invariant is broken.
     pub fn audit(&self) -> Result<(), String> {
         self.pool.audit(self.running.iter().flat_map(|s| s.blocks.iter().copied()))?;
+        let used = self.pool.total() - self.pool.free();
+        if used > self.config.num_gpu_blocks {
+            return Err(format!("{used} blocks are used of {} on the GPU", self.config.num_gpu_blocks));
+        }
         if self.running.len() > self.config.max_num_seqs as usize {
             return Err(format!("{} run on {} seats", self.running.len(), self.config.max_num_seqs));
         }
@@ -183,95 +188,6 @@ impl Engine {
         self.waiting.front().map(|head| head.arrived_at.max(self.idle_since))
     }
 
-    fn begin_step(&mut self, start: Nanos) -> StepWork {
-        let mut work = StepWork::default();
-        while self.waiting.get(self.looked_at).is_some_and(|s| s.arrived_at <= start) {
-            self.looked_at += 1;
-        }
-        if self.schedule_running(&mut work) == Preempted::Nobody {
-            self.admit(&mut work);
-        }
-        self.counts.steps += 1;
-        self.raise_peaks();
-        work
-    }
-
-    /// Gives the running requests their tokens.
-    fn schedule_running(&mut self, work: &mut StepWork) -> Preempted {
-        let mut preempted = Preempted::Nobody;
-        let mut index = 0;
-        while index < self.running.len() && work.tokens < self.config.max_num_batched_tokens {
-            let sequence = &mut self.running[index];
-            let new = sequence.pending().min(self.config.max_num_batched_tokens - work.tokens);
-            if sequence.missing_blocks(sequence.computed + new) <= self.pool.free() {
-                sequence.schedule(new, &mut self.pool, work);
-                index += 1;
-            } else {
-                // Perhaps this very request, and then the loop is over.
-                let mut newest = self.running.pop().expect("invariant: `index` is in range");
-                newest.release(&mut self.pool);
-                self.waiting.push_front(newest);
-                self.looked_at += 1;
-                self.counts.preempted += 1;
-                preempted = Preempted::Somebody;
-            }
-        }
-        preempted
-    }
-
-    /// Lets waiting requests in that the scheduler has looked at.
-    fn admit(&mut self, work: &mut StepWork) {
-        while self.looked_at > 0
-            && self.running.len() < self.config.max_num_seqs as usize
-            && work.tokens < self.config.max_num_batched_tokens
-        {
-            let Some(hit) = self.waiting.front().and_then(|head| fit(&self.pool, head)) else { return };
-            let mut sequence = self.waiting.pop_front().expect("invariant: the head was just looked at");
-            self.looked_at -= 1;
-            for name in &sequence.request.prompt.hashes()[..hit.blocks as usize] {
-                let block =
-                    self.pool.acquire(*name).expect("invariant: nothing was evicted since the look-up");
-                sequence.blocks.push(block);
-            }
-            sequence.computed = hit.blocks * BLOCK_TOKENS;
-            if sequence.cached_tokens.is_none() {
-                sequence.cached_tokens = Some(sequence.computed);
-                self.counts.prompt_tokens += u64::from(sequence.request.prompt.tokens());
-                self.counts.cache_hit_tokens += u64::from(sequence.computed);
-            }
-            let new = sequence.pending().min(self.config.max_num_batched_tokens - work.tokens);
-            sequence.schedule(new, &mut self.pool, work);
-            self.running.push(sequence);
-        }
-    }
-
-    fn finish_step(&mut self, end: Nanos, events: &mut Vec<Event>) {
-        let Self { running, pool, counts, .. } = self;
-        running.retain_mut(|sequence| {
-            sequence.computed += std::mem::take(&mut sequence.scheduled);
-            if sequence.pending() > 0 {
-                return true;
-            }
-            sequence.generated += 1;
-            counts.generated_tokens += 1;
-            let is_finished = sequence.generated == sequence.request.max_tokens;
-            if is_finished {
-                sequence.release(pool);
-                counts.served += 1;
-            }
-            let id = sequence.request.id;
-            let kind = match sequence.generated {
-                1 => EventKind::FirstToken { cached_tokens: sequence.cached_tokens.unwrap_or(0) },
-                _ => EventKind::Token,
-            };
-            events.push(Event { at: end, id, kind });
-            if is_finished {
-                events.push(Event { at: end, id, kind: EventKind::Finished });
-            }
-            !is_finished
-        });
-    }
-
     fn raise_peaks(&mut self) {
         let (running, waiting) = (self.running.len() as u32, self.looked_at as u32);
         self.counts.running_peak = self.counts.running_peak.max(running);
@@ -280,29 +196,4 @@ impl Engine {
             self.counts.seat_queue_peak = self.counts.seat_queue_peak.max(waiting);
         }
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Preempted {
-    Nobody,
-    Somebody,
-}
-
-/// The cached prefix of a waiting request, if all it has to compute fits beside it.
-fn fit(pool: &KvPool, sequence: &Sequence) -> Option<PrefixHit> {
-    let known = sequence.known();
-    let total = known.div_ceil(BLOCK_TOKENS);
-    // At least one token is left to compute, for it gives the first one of the answer.
-    let usable = ((known - 1) / BLOCK_TOKENS) as usize;
-    let hashes = sequence.request.prompt.hashes();
-    let hashes = &hashes[..hashes.len().min(usable)];
-    // O(1) way out for a head that waits for blocks step after step: so many must come from the cache at least,
-    // and the last of them would have to be there.
-    if let Some(least) = total.saturating_sub(pool.free()).checked_sub(1)
-        && !hashes.get(least as usize).is_some_and(|hash| pool.is_cached(*hash))
-    {
-        return None;
-    }
-    let hit = pool.longest_prefix(hashes);
-    (total - hit.blocks + hit.free_blocks <= pool.free()).then_some(hit)
 }

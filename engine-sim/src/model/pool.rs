@@ -2,6 +2,9 @@
 //!
 //! A block is referenced by running requests, or it is free and lies in one LRU list, oldest at the head. A free
 //! block keeps its content and its name (the chained hash) until it is taken for something else.
+//!
+//! A host-memory tier makes the pool larger, and that is all: so many more blocks stay cached, while the requests
+//! running together still hold no more blocks than the GPU has. Copying between the tiers costs no time here.
 //! Not here: which request holds what, and when.
 //! Invariant: a block is in the LRU list exactly when nobody references it, so eviction cannot take a referenced
 //! block; and a name leads to at most one block.
@@ -34,12 +37,21 @@ pub struct KvPool {
     oldest: u32,
     newest: u32,
     free: u32,
+    /// How many of all blocks can only be cached, not used.
+    host: u32,
 }
 
 impl KvPool {
     /// A pool of `total` empty blocks.
     #[must_use]
     pub fn new(total: u32) -> Self {
+        Self::tiered(total, 0)
+    }
+
+    /// A pool of `gpu` empty blocks, and room in the cache for `host` more.
+    #[must_use]
+    pub fn tiered(gpu: u32, host: u32) -> Self {
+        let total = gpu.saturating_add(host);
         let blank = Block { name: None, references: 0, older: NONE, newer: NONE };
         let mut pool = Self {
             blocks: vec![blank; total as usize],
@@ -47,6 +59,7 @@ impl KvPool {
             oldest: NONE,
             newest: NONE,
             free: 0,
+            host,
         };
         for index in 0..total {
             pool.append(index);
@@ -64,6 +77,18 @@ impl KvPool {
     #[must_use]
     pub fn free(&self) -> u32 {
         self.free
+    }
+
+    /// Blocks that can still be used: the free ones, less those that the host tier only keeps.
+    #[must_use]
+    pub fn available(&self) -> u32 {
+        self.free.saturating_sub(self.host)
+    }
+
+    /// Forgets what every block contains; references stay. O(blocks).
+    pub fn forget_names(&mut self) {
+        self.names.clear();
+        self.blocks.iter_mut().for_each(|block| block.name = None);
     }
 
     /// True if a block of this name is cached.
@@ -294,6 +319,28 @@ mod tests {
         pool.audit([older, newer, newer]).unwrap();
         pool.release(older);
         assert!(pool.is_cached(BlockHash(0)));
+    }
+
+    #[test]
+    fn host_blocks_are_cached_but_never_available() {
+        let mut pool = KvPool::tiered(2, 3);
+        assert_eq!((pool.total(), pool.available()), (5, 2));
+        let held = fill(&mut pool, &names(0..2));
+        assert_eq!(pool.available(), 0, "the GPU is full");
+        release_tail_first(&mut pool, held);
+        let held = fill(&mut pool, &names(2..4));
+        assert_eq!(pool.longest_prefix(&names(0..2)).blocks, 2, "kept although the GPU has other blocks");
+        pool.audit(held).unwrap();
+    }
+
+    #[test]
+    fn forgotten_names_are_not_found_and_references_stay() {
+        let mut pool = KvPool::new(3);
+        let held = fill(&mut pool, &names(0..2));
+        pool.release(held[1]);
+        pool.forget_names();
+        assert_eq!(pool.longest_prefix(&names(0..2)), PrefixHit::default());
+        pool.audit([held[0]]).unwrap();
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Stats {
     pub steps: u64,
     /// Blocks referenced by running requests; cached blocks that nobody references count as free.
     pub used_blocks: u32,
-    /// Blocks in all.
+    /// Blocks on the GPU.
     pub total_blocks: u32,
 }
 

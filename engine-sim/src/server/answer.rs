@@ -9,10 +9,13 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use serde_json::{Value, json};
 
+use super::app::App;
 use super::openai::Endpoint;
-use super::routes::App;
 use super::runner::Generation;
 use super::words::word;
+
+/// The last event of a whole stream.
+pub(super) const DONE_EVENT: &[u8] = b"data: [DONE]\n\n";
 
 /// How the answer to one request is worded.
 #[derive(Debug)]
@@ -165,7 +168,7 @@ impl Body for TokenStream {
             }
             Next::Done => {
                 self.next = Next::End;
-                Bytes::from_static(b"data: [DONE]\n\n")
+                Bytes::from_static(DONE_EVENT)
             }
             Next::End => return Poll::Ready(None),
         };

@@ -1,7 +1,9 @@
 //! The settings of a server, and why it may not start.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
+use crate::faults::{Dialect, Faults, FaultsError};
 use crate::model::{ConfigError, EngineConfig, Profile};
 
 /// How one engine is served.
@@ -9,6 +11,9 @@ use crate::model::{ConfigError, EngineConfig, Profile};
 pub struct Config {
     /// Where to listen; port 0 takes any free one.
     pub listen: SocketAddr,
+    /// A second port that answers the same, which no fault closes, delays or cuts; so faults can be changed from
+    /// outside while `listen` refuses connections.
+    pub admin_listen: Option<SocketAddr>,
     /// Sent in the header `x-engine-name` of every response.
     pub name: String,
     /// The one model served.
@@ -21,6 +26,12 @@ pub struct Config {
     pub seed: u64,
     /// The model's own settings.
     pub engine: EngineConfig,
+    /// Real time from start, and from each restart, until it is ready; 503 till then.
+    pub start_delay: Duration,
+    /// Whose names `/metrics` has.
+    pub dialect: Dialect,
+    /// What is wrong with it from the beginning.
+    pub faults: Faults,
 }
 
 impl Default for Config {
@@ -28,12 +39,16 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            admin_listen: None,
             name: "engine".to_owned(),
             model: "sim".to_owned(),
             api_key: None,
             time_scale: 1.0,
             seed: 0,
             engine: EngineConfig::of(Profile::H100_8B),
+            start_delay: Duration::ZERO,
+            dialect: Dialect::default(),
+            faults: Faults::default(),
         }
     }
 }
@@ -58,4 +73,7 @@ pub enum StartError {
     /// It could not be sent in a header.
     #[error("the name must be visible ASCII, not '{0}'")]
     Name(String),
+    /// Faults out of bounds.
+    #[error(transparent)]
+    Faults(#[from] FaultsError),
 }

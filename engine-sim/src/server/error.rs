@@ -1,8 +1,10 @@
 //! Errors as OpenAI's API words them.
 
-use hyper::StatusCode;
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
 use serde_json::json;
 
+use super::body::{Body, json_response};
 use crate::model::SubmitError;
 
 /// A refusal: its status and the fields of its body.
@@ -13,11 +15,13 @@ pub(super) struct ApiError {
     kind: &'static str,
     param: Option<&'static str>,
     code: Option<&'static str>,
+    retry_after_s: Option<u32>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), kind: "invalid_request_error", param: None, code: None }
+        let kind = "invalid_request_error";
+        Self { status, message: message.into(), kind, param: None, code: None, retry_after_s: None }
     }
 
     /// The client's mistake, in a field if `param` says which.
@@ -46,6 +50,37 @@ impl ApiError {
 
     pub(super) fn too_large(limit: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("The body is larger than {limit} bytes"))
+    }
+
+    /// The engine starts.
+    pub(super) fn loading() -> Self {
+        let kind = "unavailable_error";
+        Self { kind, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "Loading model") }
+    }
+
+    /// A fault.
+    pub(super) fn injected(status: StatusCode, retry_after_s: Option<u32>) -> Self {
+        let kind = match status {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_client_error() => "invalid_request_error",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            _ => "server_error",
+        };
+        Self { kind, retry_after_s, ..Self::new(status, "This fault was asked for") }
+    }
+
+    /// Every slot is taken, which llama.cpp says only if asked to.
+    pub(super) fn no_slot() -> Self {
+        let kind = "unavailable_error";
+        Self { kind, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "no slot available") }
+    }
+
+    pub(super) fn response(&self) -> Response<Body> {
+        let mut response = json_response(self.status, self.body());
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
     }
 
     pub(super) fn body(&self) -> Vec<u8> {

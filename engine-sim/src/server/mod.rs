@@ -2,23 +2,31 @@
 //!
 //! Reading order: [`config`], `clock`, `progress` (what a response waits for), `runner` (model, clock and waiting
 //! responses under one lock, and the one task that drives them), `openai` (bodies to prompts), `words`, `answer`
-//! (tokens to bodies), `error`, `metrics`, `routes`, and the accept loop here.
+//! (tokens to events), `body` (how faults spoil them), `error`, `metrics`, `life` (restarts), `door` (the port),
+//! `socket`, `app` (all of these), `generate`, `pages`, `routes`, [`handle`], and the accept loop here.
 //!
-//! Not here: anything that decides when a token comes. Nothing is logged but start, stop and accept errors.
+//! Not here: anything that decides when a token comes, or which request gets which fault. Nothing is logged but start, stop and accept errors.
 //! Invariant: all tasks belong to the [`Handle`]; stopping or dropping it ends them.
 
 mod answer;
+mod app;
+mod body;
 mod clock;
 pub mod config;
+mod door;
 mod error;
+mod generate;
+pub mod handle;
+mod life;
 mod metrics;
 mod openai;
+mod pages;
 mod progress;
 mod routes;
 mod runner;
+mod socket;
 mod words;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,14 +34,17 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
+pub use app::SetFaultsError;
 pub use config::{Config, StartError};
+pub use handle::{FaultControl, Handle};
 
-use crate::model::Stats;
-use routes::App;
+use app::App;
+use door::Door;
+use socket::{Link, Socket};
 
 /// Client connections at once; further ones are closed at once and counted.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -51,76 +62,37 @@ impl Server {
     /// The address cannot be bound, or the settings cannot work.
     pub async fn start(config: Config) -> Result<Handle, StartError> {
         let app = Arc::new(App::new(&config)?);
-        let bind = |source| StartError::Bind { addr: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(bind)?;
-        let addr = listener.local_addr().map_err(bind)?;
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(Arc::clone(&app), listener, stopped));
-        tracing::info!(%addr, name = config.name, profile = config.engine.profile.name, "engine started");
-        Ok(Handle { addr, app, stop, task })
-    }
-}
-
-/// A running engine. Dropping it stops the engine and closes its connections soon after.
-#[derive(Debug)]
-pub struct Handle {
-    addr: SocketAddr,
-    app: Arc<App>,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl Handle {
-    /// Where it listens; the port is a real one even if 0 was asked for.
-    #[must_use]
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// The base URL, without a trailing slash.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
-    }
-
-    /// Gauges, peaks and counters of this moment.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.app.runner.stats()
-    }
-
-    /// Starts the peaks again from what runs and waits now.
-    pub fn reset_peaks(&self) {
-        self.app.runner.reset_peaks();
-    }
-
-    /// Stops at once, as a crash would: running streams are cut. Returns when every socket is closed.
-    pub async fn stop(self) {
-        drop(self.stop);
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "engine task failed");
-        }
+        let task = tokio::spawn(serve(Arc::clone(&app), stopped));
+        tracing::info!(addr = %app.door.addr(), name = config.name, profile = config.engine.profile.name, "engine started");
+        Ok(Handle { app, stop, task })
     }
 }
 
 /// Runs driver and accept loop until `stopped` says so or its sender is gone, then closes every connection.
-async fn serve(app: Arc<App>, listener: TcpListener, stopped: oneshot::Receiver<()>) {
+async fn serve(app: Arc<App>, stopped: oneshot::Receiver<()>) {
     let mut connections = JoinSet::new();
     // Any order will do: the first arm ends the others, which never end by themselves.
     tokio::select! {
         _ = stopped => {}
         () = app.runner.drive() => {}
-        () = accept(&app, &listener, &mut connections) => {}
+        () = accept(&app, &mut connections) => {}
     }
-    drop(listener);
+    app.door.close();
+    app.admin_door.iter().for_each(Door::close);
     connections.shutdown().await;
     tracing::info!(name = app.name, "engine stopped");
 }
 
-async fn accept(app: &Arc<App>, listener: &TcpListener, connections: &mut JoinSet<()>) {
+async fn accept(app: &Arc<App>, connections: &mut JoinSet<()>) {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        // Any order will do: neither loses a connection when the other has one.
+        let accepted = tokio::select! {
+            accepted = app.door.accept() => accepted.map(|stream| (stream, Link::default())),
+            accepted = Door::accept_at(app.admin_door.as_ref()) => accepted.map(|stream| (stream, Link::admin())),
+        };
+        let (stream, link) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -132,21 +104,34 @@ async fn accept(app: &Arc<App>, listener: &TcpListener, connections: &mut JoinSe
             app.refused_connections.fetch_add(1, Ordering::Relaxed);
             continue;
         }
-        connections.spawn(connection(Arc::clone(app), stream));
+        connections.spawn(connection(Arc::clone(app), stream, link, app.life.watch()));
     }
 }
 
-/// Serves one client. hyper drops the handler or the response body as soon as the client leaves, and with it the
-/// generation, which gives its seat back.
-async fn connection(app: Arc<App>, stream: TcpStream) {
+/// Serves one client, for as long as this life of the engine lasts. hyper drops the handler or the response body as
+/// soon as the client leaves, and with it the generation, which gives its seat back.
+async fn connection(app: Arc<App>, stream: TcpStream, link: Link, mut life: watch::Receiver<u64>) {
     // Without it each token would wait for the acknowledgement of the one before.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
-    let service = service_fn(|request| routes::handle(Arc::clone(&app), request));
-    let served =
-        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "connection ended");
+    let link = Arc::new(link);
+    let socket = Socket::new(stream, Arc::clone(&link));
+    let serve = async {
+        let service = service_fn(|request| routes::handle(Arc::clone(&app), Arc::clone(&link), request));
+        if !link.is_admin() {
+            tokio::time::sleep(app.connect_delay()).await;
+        }
+        http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(socket), service).await
+    };
+    let cut = async { while life.changed().await.is_ok() && link.survives() {} };
+    // Any order will do: what is cut has no last word.
+    tokio::select! {
+        served = serve => {
+            if let Err(error) = served {
+                tracing::debug!(%error, "connection ended");
+            }
+        }
+        () = cut => tracing::debug!("connection cut by a restart"),
     }
 }

@@ -1,4 +1,4 @@
-//! Request bodies of `/v1/chat/completions` and `/v1/completions`: what the engine needs of them.
+//! Request bodies of `/v1/chat/completions`, `/v1/completions` and `/tokenize`: what the engine needs of them.
 //!
 //! The prompt of a chat is, for each message in order, its role, its content (a text, or the text parts of an
 //! array) and its tool calls as written; `tools` come before all of it. There is no template around them, so chats
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::error::ApiError;
-use crate::model::{Prompt, PromptBuilder};
+use crate::model::{Prompt, PromptBuilder, TOKEN_BYTES};
 
 /// Tokens of an answer when the request does not say.
 const DEFAULT_MAX_TOKENS: u32 = 16;
@@ -79,11 +79,7 @@ enum Text {
 
 /// Reads a body for the engine that serves `served_model`; a body without a model means that one.
 pub(super) fn parse(endpoint: Endpoint, body: &[u8], served_model: &str) -> Result<Call, ApiError> {
-    let body: Body<'_> = serde_json::from_slice(body)
-        .map_err(|e| ApiError::bad_request(format!("Invalid body: {e}"), None))?;
-    if let Some(model) = body.model.as_deref().filter(|model| *model != served_model) {
-        return Err(ApiError::unknown_model(model));
-    }
+    let body = read(body, served_model)?;
     if body.n.is_some_and(|n| n != 1) {
         return Err(ApiError::bad_request("Only n = 1 is simulated", Some("n")));
     }
@@ -91,19 +87,46 @@ pub(super) fn parse(endpoint: Endpoint, body: &[u8], served_model: &str) -> Resu
     if max_tokens == 0 {
         return Err(ApiError::bad_request("max_tokens must be at least 1", Some("max_tokens")));
     }
-    let prompt = match endpoint {
-        Endpoint::Chat => chat_prompt(&body)?,
-        Endpoint::Completion => completion_prompt(body.prompt)?,
-    };
+    let mut prompt = PromptBuilder::default();
+    match endpoint {
+        Endpoint::Chat => each_of_chat(&body, |piece| prompt.push(piece))?,
+        Endpoint::Completion => each_of_completion(&body, |piece| prompt.push(piece))?,
+    }
     Ok(Call {
-        prompt,
+        prompt: prompt.build(),
         max_tokens,
         is_stream: body.stream.unwrap_or(false),
         includes_usage: body.stream_options.and_then(|o| o.include_usage).unwrap_or(false),
     })
 }
 
-fn chat_prompt(body: &Body<'_>) -> Result<Prompt, ApiError> {
+/// The tokens of a prompt, or of messages: each is four bytes of text, and that text again where a prompt may be
+/// tokens.
+pub(super) fn tokenize(body: &[u8], served_model: &str) -> Result<Vec<u32>, ApiError> {
+    let body = read(body, served_model)?;
+    let mut text = Vec::new();
+    match body.prompt {
+        Some(_) => each_of_completion(&body, |piece| text.extend_from_slice(piece))?,
+        None => each_of_chat(&body, |piece| text.extend_from_slice(piece))?,
+    }
+    let token = |bytes: &[u8]| {
+        let mut padded = [0; TOKEN_BYTES];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        u32::from_le_bytes(padded)
+    };
+    Ok(text.chunks(TOKEN_BYTES).map(token).collect())
+}
+
+fn read<'a>(body: &'a [u8], served_model: &str) -> Result<Body<'a>, ApiError> {
+    let body: Body<'_> = serde_json::from_slice(body)
+        .map_err(|e| ApiError::bad_request(format!("Invalid body: {e}"), None))?;
+    match body.model.as_deref().filter(|model| *model != served_model) {
+        Some(model) => Err(ApiError::unknown_model(model)),
+        None => Ok(body),
+    }
+}
+
+fn each_of_chat(body: &Body<'_>, mut push: impl FnMut(&[u8])) -> Result<(), ApiError> {
     let messages = body.messages.as_deref().unwrap_or_default();
     if messages.is_empty() {
         return Err(ApiError::bad_request(
@@ -111,42 +134,37 @@ fn chat_prompt(body: &Body<'_>) -> Result<Prompt, ApiError> {
             Some("messages"),
         ));
     }
-    let mut builder = PromptBuilder::default();
     if let Some(tools) = body.tools {
-        builder.push(tools.get().as_bytes());
+        push(tools.get().as_bytes());
     }
     for message in messages {
-        builder.push(message.role.as_bytes());
+        push(message.role.as_bytes());
         match &message.content {
-            Some(Content::Text(text)) => builder.push(text.as_bytes()),
+            Some(Content::Text(text)) => push(text.as_bytes()),
             Some(Content::Parts(parts)) => {
-                parts
-                    .iter()
-                    .filter_map(|part| part.text.as_ref())
-                    .for_each(|text| builder.push(text.as_bytes()));
+                parts.iter().filter_map(|part| part.text.as_ref()).for_each(|text| push(text.as_bytes()));
             }
             None => {}
         }
         if let Some(calls) = message.tool_calls {
-            builder.push(calls.get().as_bytes());
+            push(calls.get().as_bytes());
         }
     }
-    Ok(builder.build())
+    Ok(())
 }
 
-fn completion_prompt(prompt: Option<Text>) -> Result<Prompt, ApiError> {
-    let mut builder = PromptBuilder::default();
-    match prompt {
-        Some(Text::One(text)) => builder.push(text.as_bytes()),
-        Some(Text::Many(texts)) if texts.len() == 1 => builder.push(texts[0].as_bytes()),
+fn each_of_completion(body: &Body<'_>, mut push: impl FnMut(&[u8])) -> Result<(), ApiError> {
+    match &body.prompt {
+        Some(Text::One(text)) => push(text.as_bytes()),
+        Some(Text::Many(texts)) if texts.len() == 1 => push(texts[0].as_bytes()),
+        // A token is as long as four bytes of text.
         Some(Text::Tokens(tokens)) if !tokens.is_empty() => {
-            // A token is as long as four bytes of text.
-            tokens.iter().for_each(|token| builder.push(&token.to_le_bytes()));
+            tokens.iter().for_each(|token| push(&token.to_le_bytes()));
         }
         Some(_) => return Err(ApiError::bad_request("Exactly one prompt is simulated", Some("prompt"))),
         None => return Err(ApiError::bad_request("prompt is required", Some("prompt"))),
     }
-    Ok(builder.build())
+    Ok(())
 }
 
 #[cfg(test)]

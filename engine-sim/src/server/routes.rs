@@ -1,151 +1,63 @@
 //! What each path answers.
 //!
-//! `/v1/*` is vLLM's API and wants the key, if one is set; `/health`, `/metrics` and `/stats` never do.
-//! A streamed answer's header is sent with its first token, so that both show the time to first token.
+//! `/v1/*` is vLLM's API and wants the key, if one is set; nothing else does.
+//! Faults of requests hit chats, completions and probes (`/health`, `/v1/models`), once the request is read and
+//! known to come from someone with the key. `/stats` and `/admin/*` are the simulator's own and always answer.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
-use serde_json::json;
+use hyper::header::{AUTHORIZATION, HeaderName};
+use hyper::{Method, Request, Response};
 
-use super::answer::{Answer, TokenStream};
-use super::config::{Config, StartError};
+use super::app::App;
+use super::body::Body;
 use super::error::ApiError;
-use super::metrics;
-use super::openai::{self, Endpoint};
-use super::runner::Runner;
+use super::generate::{first_byte, generate, meet};
+use super::openai::Endpoint;
+use super::pages;
+use super::socket::Link;
+use crate::faults::{Asked, Dialect};
 
 /// Largest request body.
 const MAX_BODY_BYTES: usize = 64 << 20;
 const ENGINE_NAME: HeaderName = HeaderName::from_static("x-engine-name");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-type Body = Either<Full<Bytes>, TokenStream>;
-
-/// What the handlers of one engine share.
+/// A request that does not get what it asked for.
 #[derive(Debug)]
-pub(super) struct App {
-    pub(super) runner: Arc<Runner>,
-    pub(super) name: String,
-    pub(super) refused_connections: AtomicU64,
-    name_header: HeaderValue,
-    pub(super) model: String,
-    authorization: Option<String>,
-    pub(super) seed: u64,
+pub(super) enum Failure {
+    /// It gets an error.
+    Api(ApiError),
+    /// It gets nothing, and its connection ends.
+    Close,
 }
 
-impl App {
-    pub(super) fn new(config: &Config) -> Result<Self, StartError> {
-        if !(0.001..=1000.0).contains(&config.time_scale) {
-            return Err(StartError::TimeScale(config.time_scale));
-        }
-        let name_header =
-            HeaderValue::from_str(&config.name).map_err(|_| StartError::Name(config.name.clone()))?;
-        Ok(Self {
-            runner: Arc::new(Runner::new(config.engine, config.time_scale)?),
-            name: config.name.clone(),
-            refused_connections: AtomicU64::new(0),
-            name_header,
-            model: config.model.clone(),
-            authorization: config.api_key.as_ref().map(|key| format!("Bearer {key}")),
-            seed: config.seed,
-        })
-    }
-
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
-        let path = request.uri().path();
-        if path.starts_with("/v1/") {
-            self.authorize(&request)?;
-        }
-        let wanted = match path {
-            "/v1/chat/completions" | "/v1/completions" | "/stats/reset_peaks" => Method::POST,
-            "/v1/models" | "/health" | "/metrics" | "/stats" => Method::GET,
-            _ => return Err(ApiError::unknown_path(path)),
-        };
-        if request.method() != wanted {
-            return Err(ApiError::wrong_method(path));
-        }
-        match path {
-            "/v1/chat/completions" => self.generate(Endpoint::Chat, request).await,
-            "/v1/completions" => self.generate(Endpoint::Completion, request).await,
-            "/v1/models" => Ok(self.models()),
-            "/metrics" => Ok(self.metrics()),
-            "/stats" => Ok(self.stats()),
-            "/stats/reset_peaks" => {
-                self.runner.reset_peaks();
-                Ok(self.stats())
-            }
-            _ => Ok(Response::new(full(Bytes::new()))),
-        }
-    }
-
-    fn authorize(&self, request: &Request<Incoming>) -> Result<(), ApiError> {
-        let Some(wanted) = &self.authorization else { return Ok(()) };
-        match request.headers().get(AUTHORIZATION) {
-            Some(given) if given.as_bytes() == wanted.as_bytes() => Ok(()),
-            _ => Err(ApiError::unauthorized()),
-        }
-    }
-
-    /// Runs one generation. Dropping the future, as hyper does when the client leaves, cancels it.
-    async fn generate(
-        &self,
-        endpoint: Endpoint,
-        request: Request<Incoming>,
-    ) -> Result<Response<Body>, ApiError> {
-        let body = read(request.into_body()).await?;
-        let call = openai::parse(endpoint, &body, &self.model)?;
-        drop(body);
-        let generation = self.runner.submit(call.prompt, call.max_tokens)?;
-        let answer = Answer::new(endpoint, self, generation);
-        if !call.is_stream {
-            answer.reached(answer.max_tokens()).await;
-            return Ok(json_response(StatusCode::OK, answer.whole()));
-        }
-        answer.reached(1).await;
-        let mut response = Response::new(Either::Right(TokenStream::new(answer, call.includes_usage)));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        Ok(response)
-    }
-
-    fn models(&self) -> Response<Body> {
-        let max_model_len = self.runner.config().max_model_tokens();
-        let model = json!({
-            "id": self.model, "object": "model", "created": 0, "owned_by": "engine-sim",
-            "root": self.model, "parent": null, "max_model_len": max_model_len,
-        });
-        json_response(StatusCode::OK, json!({"object": "list", "data": [model]}).to_string())
-    }
-
-    fn metrics(&self) -> Response<Body> {
-        let text = metrics::exposition(&self.model, &self.runner.config(), &self.runner.stats());
-        let mut response = Response::new(full(text));
-        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        response
-    }
-
-    fn stats(&self) -> Response<Body> {
-        let refused = self.refused_connections.load(Ordering::Relaxed);
-        let stats = metrics::stats_json(&self.name, &self.runner.config(), &self.runner.stats(), refused);
-        json_response(StatusCode::OK, stats.to_string())
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self::Api(error)
     }
 }
 
-/// Answers one request, whatever it is; never fails.
-pub(super) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+/// Tells hyper to end a connection without an answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a fault ends the connection")]
+pub(super) struct Closed;
+
+/// Answers one request, whatever it is; fails only where a fault wants the connection to end.
+pub(super) async fn handle(
+    app: Arc<App>,
+    link: Arc<Link>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Closed> {
     let request_id = request.headers().get(&REQUEST_ID).cloned();
-    let mut response =
-        app.answer(request).await.unwrap_or_else(|error| json_response(error.status, error.body()));
+    let mut response = match answer(&app, link, request).await {
+        Ok(response) => response,
+        Err(Failure::Api(error)) => error.response(),
+        Err(Failure::Close) => return Err(Closed),
+    };
     let headers = response.headers_mut();
     headers.insert(ENGINE_NAME, app.name_header.clone());
     if let Some(request_id) = request_id {
@@ -154,21 +66,133 @@ pub(super) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Result<
     Ok(response)
 }
 
+/// A path that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Generate(Endpoint),
+    Models,
+    Health,
+    Tokenize,
+    Metrics,
+    MetricsText,
+    Slots,
+    Sleep,
+    WakeUp,
+    IsSleeping,
+    Stats,
+    ResetPeaks,
+    Faults,
+    Restart,
+}
+
+impl Route {
+    fn of(path: &str, dialect: Dialect) -> Option<Self> {
+        Some(match path {
+            "/v1/chat/completions" => Self::Generate(Endpoint::Chat),
+            "/v1/completions" => Self::Generate(Endpoint::Completion),
+            "/v1/models" => Self::Models,
+            "/health" => Self::Health,
+            "/tokenize" => Self::Tokenize,
+            "/metrics" => Self::Metrics,
+            "/prometheus/metrics" if dialect == Dialect::TrtLlm => Self::MetricsText,
+            "/slots" if dialect == Dialect::LlamaCpp => Self::Slots,
+            "/sleep" => Self::Sleep,
+            "/wake_up" => Self::WakeUp,
+            "/is_sleeping" => Self::IsSleeping,
+            "/stats" => Self::Stats,
+            "/stats/reset_peaks" => Self::ResetPeaks,
+            "/admin/faults" => Self::Faults,
+            "/admin/restart" => Self::Restart,
+            _ => return None,
+        })
+    }
+
+    fn takes(self, method: &Method) -> bool {
+        match self {
+            Self::Generate(_)
+            | Self::Tokenize
+            | Self::Sleep
+            | Self::WakeUp
+            | Self::ResetPeaks
+            | Self::Restart => method == Method::POST,
+            Self::Faults => [Method::GET, Method::POST, Method::DELETE].contains(method),
+            _ => method == Method::GET,
+        }
+    }
+
+    /// The simulator's own: there while the engine starts, too.
+    fn is_own(self) -> bool {
+        matches!(self, Self::Stats | Self::ResetPeaks | Self::Faults | Self::Restart)
+    }
+
+    /// What it is to the rules of faults.
+    fn asked(self) -> Option<Asked> {
+        match self {
+            Self::Generate(_) => Some(Asked::Generation),
+            Self::Health | Self::Models => Some(Asked::Probe),
+            _ => None,
+        }
+    }
+}
+
+async fn answer(app: &App, link: Arc<Link>, request: Request<Incoming>) -> Result<Response<Body>, Failure> {
+    let path = request.uri().path();
+    if path.starts_with("/v1/") {
+        authorize(app, &request)?;
+    }
+    let route = Route::of(path, app.dialect()).ok_or_else(|| ApiError::unknown_path(path))?;
+    if !route.takes(request.method()) {
+        return Err(ApiError::wrong_method(path).into());
+    }
+    if !route.is_own() && !app.life.is_ready() {
+        return Err(ApiError::loading().into());
+    }
+    let (head, body) = request.into_parts();
+    let body = read(body).await?;
+    let asked = route.asked().filter(|_| !link.is_admin());
+    let fate = asked.map(|asked| app.decide(asked)).unwrap_or_default();
+    meet(&fate, &link).await?;
+    if asked == Some(Asked::Probe) {
+        tokio::time::sleep(first_byte(fate.delay)).await;
+    }
+    Ok(match route {
+        Route::Generate(endpoint) => return generate(app, endpoint, body, &fate, link).await,
+        Route::Models => pages::models(app),
+        Route::Health => pages::empty(),
+        Route::Tokenize => pages::tokenize(app, &body)?,
+        Route::Metrics => pages::metrics(app, false).await,
+        Route::MetricsText => pages::metrics(app, true).await,
+        Route::Slots => pages::slots(app, head.uri.query()),
+        Route::Sleep => pages::sleep(app, head.uri.query())?,
+        Route::WakeUp => {
+            app.runner.wake();
+            pages::empty()
+        }
+        Route::IsSleeping => pages::is_sleeping(app),
+        Route::Stats => pages::stats(app),
+        Route::ResetPeaks => {
+            app.runner.reset_peaks();
+            pages::stats(app)
+        }
+        Route::Faults if head.method == Method::GET => pages::faults(app),
+        Route::Faults if head.method == Method::DELETE => pages::set_faults(app, b"{}")?,
+        Route::Faults => pages::set_faults(app, &body)?,
+        Route::Restart => pages::restart(app, &link),
+    })
+}
+
+fn authorize(app: &App, request: &Request<Incoming>) -> Result<(), ApiError> {
+    let Some(wanted) = &app.authorization else { return Ok(()) };
+    match request.headers().get(AUTHORIZATION) {
+        Some(given) if given.as_bytes() == wanted.as_bytes() => Ok(()),
+        _ => Err(ApiError::unauthorized()),
+    }
+}
+
 async fn read(body: Incoming) -> Result<Bytes, ApiError> {
     match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY_BYTES)),
         Err(error) => Err(ApiError::bad_request(format!("The body broke off: {error}"), None)),
     }
-}
-
-fn json_response(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(full(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
-}
-
-fn full(body: impl Into<Bytes>) -> Body {
-    Either::Left(Full::new(body.into()))
 }

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -14,22 +15,23 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::progress::Progress;
 use crate::model::{
-    ConfigError, Engine, EngineConfig, Event, EventKind, Nanos, Prompt, Request, RequestId, Stats,
-    SubmitError,
+    ConfigError, Engine, EngineConfig, Event, EventKind, Prompt, Request, RequestId, Stats, SubmitError,
 };
 
 /// One model running in time.
 #[derive(Debug)]
 pub(super) struct Runner {
-    clock: Clock,
     state: Mutex<State>,
-    /// There may be an earlier event than the driver sleeps for.
-    submitted: Notify,
+    /// There may be an earlier event than the driver sleeps for, or another time for it.
+    changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
+    /// Stands still while the engine sleeps.
+    clock: Clock,
     engine: Engine,
+    sleep_level: Option<u8>,
     /// Bounded by the seats and the queue of the model.
     live: HashMap<RequestId, Arc<Progress>>,
     last_id: u64,
@@ -39,9 +41,15 @@ struct State {
 
 impl Runner {
     pub(super) fn new(config: EngineConfig, time_scale: f64) -> Result<Self, ConfigError> {
-        let state =
-            State { engine: Engine::new(config)?, live: HashMap::new(), last_id: 0, events: Vec::new() };
-        Ok(Self { clock: Clock::start(time_scale), state: Mutex::new(state), submitted: Notify::new() })
+        let state = State {
+            clock: Clock::start(time_scale),
+            engine: Engine::new(config)?,
+            sleep_level: None,
+            live: HashMap::new(),
+            last_id: 0,
+            events: Vec::new(),
+        };
+        Ok(Self { state: Mutex::new(state), changed: Notify::new() })
     }
 
     /// Queues a generation. Dropping what is returned takes it back, whatever its state.
@@ -54,28 +62,28 @@ impl Runner {
         let progress = Arc::new(Progress::default());
         let id = {
             let mut state = self.state.lock();
-            let now = self.clock.now();
-            state.advance(now);
+            state.advance();
+            let now = state.clock.now();
             state.last_id += 1;
             let id = RequestId(state.last_id);
             state.engine.submit(now, Request { id, prompt, max_tokens })?;
             state.live.insert(id, Arc::clone(&progress));
             id
         };
-        self.submitted.notify_one();
+        self.changed.notify_one();
         Ok(Generation { runner: Arc::clone(self), progress, id, prompt_tokens, max_tokens })
     }
 
     /// What the model tells of this moment.
     pub(super) fn stats(&self) -> Stats {
         let mut state = self.state.lock();
-        state.advance(self.clock.now());
+        state.advance();
         state.engine.stats()
     }
 
     pub(super) fn reset_peaks(&self) {
         let mut state = self.state.lock();
-        state.advance(self.clock.now());
+        state.advance();
         state.engine.reset_peaks();
     }
 
@@ -83,29 +91,74 @@ impl Runner {
         *self.state.lock().engine.config()
     }
 
+    /// Stands still until [`Self::wake`], and forgets the cache. What runs goes on then; what comes waits till then.
+    pub(super) fn sleep(&self, level: u8) {
+        let mut state = self.state.lock();
+        state.advance();
+        state.clock.halt();
+        state.engine.forget_cache();
+        state.sleep_level = Some(level);
+    }
+
+    pub(super) fn wake(&self) {
+        let mut state = self.state.lock();
+        state.sleep_level = None;
+        state.clock.go_on();
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// 1 or 2 while asleep.
+    pub(super) fn sleep_level(&self) -> Option<u8> {
+        self.state.lock().sleep_level
+    }
+
+    /// Runs so many times slower for so long in real time, from now on; at full speed without.
+    pub(super) fn set_slow(&self, slow: Option<(f64, Duration)>) {
+        let mut state = self.state.lock();
+        state.advance();
+        match slow {
+            Some((factor, span)) => state.clock.slow_down(factor, span),
+            None => state.clock.speed_up(),
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// A new model in place of the old one: awake, nothing cached, counted or running. No response of before ever
+    /// gets another token.
+    pub(super) fn restart(&self) {
+        let mut state = self.state.lock();
+        let config = *state.engine.config();
+        state.engine = Engine::new(config).expect("invariant: these settings worked before");
+        state.live.clear();
+        state.sleep_level = None;
+        state.clock.go_on();
+    }
+
     /// Wakes for every event of the model, for ever. Dropping it halts the engine at any await.
     pub(super) async fn drive(&self) {
         loop {
             let next = {
                 let mut state = self.state.lock();
-                state.advance(self.clock.now());
-                state.engine.next_event()
+                state.advance();
+                state.engine.next_event().and_then(|next| state.clock.instant_of(next))
             };
             let Some(next) = next else {
-                self.submitted.notified().await;
+                self.changed.notified().await;
                 continue;
             };
             // Any order will do: both only lead to another look.
             tokio::select! {
-                () = tokio::time::sleep_until(self.clock.instant_of(next)) => {}
-                () = self.submitted.notified() => {}
+                () = tokio::time::sleep_until(next) => {}
+                () = self.changed.notified() => {}
             }
         }
     }
 
     fn cancel(&self, id: RequestId) {
         let mut state = self.state.lock();
-        state.advance(self.clock.now());
+        state.advance();
         // False if it has ended in time.
         state.engine.cancel(id);
         state.live.remove(&id);
@@ -113,9 +166,12 @@ impl Runner {
 }
 
 impl State {
-    /// Lets the model run up to `now`, and only then tells the responses.
-    fn advance(&mut self, now: Nanos) {
-        self.engine.advance(now, &mut self.events);
+    /// Lets the model run up to now, and only then tells the responses.
+    fn advance(&mut self) {
+        if self.clock.is_still() {
+            return;
+        }
+        self.engine.advance(self.clock.now(), &mut self.events);
         for event in self.events.drain(..) {
             match event.kind {
                 EventKind::FirstToken { cached_tokens } => {
@@ -161,7 +217,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::model::Profile;
+    use crate::model::{Nanos, Profile};
 
     fn runner(time_scale: f64) -> Arc<Runner> {
         let config = EngineConfig { max_num_seqs: 1, ..EngineConfig::of(Profile::H100_8B) };
@@ -246,5 +302,48 @@ mod tests {
         drop(submit());
         assert_eq!((runner.stats().live(), runner.stats().used_blocks, runner.stats().aborted), (0, 0, 3));
         assert!(runner.state.lock().live.is_empty(), "no response is remembered");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_asleep_stands_still_and_goes_on_where_it_was() {
+        let runner = runner(1.0);
+        let running = runner.submit(Prompt::new(16, [].into()), 1000).unwrap();
+        tokio::time::advance(Duration::from_millis(100)).await;
+        let before = runner.stats().generated_tokens;
+        runner.sleep(1);
+        let late = runner.submit(Prompt::new(16, [].into()), 1).unwrap();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let asleep = runner.stats();
+        assert_eq!((asleep.generated_tokens, asleep.arriving), (before, 1), "nothing happens");
+        runner.wake();
+        drop(running);
+        driven(&runner, late.progress.reached(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_at_rest_learns_that_the_engine_woke() {
+        let runner = runner(1.0);
+        runner.sleep(2);
+        let generation = runner.submit(Prompt::new(16, [].into()), 1).unwrap();
+        let work = async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            runner.wake();
+            generation.progress.reached(1).await;
+        };
+        let began = Instant::now();
+        driven(&runner, work).await;
+        assert!(began.elapsed() < Duration::from_millis(60_020), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restarted_engine_knows_nothing_of_before() {
+        let runner = runner(1.0);
+        let old = runner.submit(Prompt::new(16, [].into()), 1000).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(runner.stats().generated_tokens > 0);
+        runner.restart();
+        assert_eq!(runner.stats(), Stats { total_blocks: 27_000, ..Stats::default() });
+        drop(old);
+        assert_eq!(runner.stats().aborted, 0, "it was lost, not cancelled");
     }
 }

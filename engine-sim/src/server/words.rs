@@ -2,6 +2,8 @@
 //!
 //! Each is three letters and a space, so that a word is one token again when the answer comes back in a prompt.
 
+use crate::mix::mix;
+
 const CONSONANTS: &[u8; 16] = b"bcdfghjklmnprstv";
 const VOWELS: &[u8; 5] = b"aeiou";
 
@@ -14,14 +16,6 @@ pub(super) fn word(seed: u64, id: u64, index: u32) -> [u8; 4] {
         letter
     };
     [take(CONSONANTS), take(VOWELS), take(CONSONANTS), b' ']
-}
-
-/// The finalizer of splitmix64 after one step.
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! An engine, a client, and waiting with a deadline.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// An engine of 4 seats, so fast that tests do not wait for it.
 pub(crate) fn fast() -> Config {
@@ -40,7 +41,11 @@ impl Drop for Client {
 
 impl Client {
     pub(crate) async fn connect(engine: &Handle) -> Self {
-        let stream = TcpStream::connect(engine.addr()).await.expect("the engine listens");
+        Self::connect_to(engine.addr()).await
+    }
+
+    pub(crate) async fn connect_to(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).await.expect("the engine listens");
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("a handshake");
         let connection = tokio::spawn(async move { drop(connection.await) });
         Self { sender, tasks: vec![connection] }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{engine, prompt, request};
+use crate::support::{prompt, request, with_host_tier};
 use engine_sim::model::{Event, EventKind, Nanos, RequestId};
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
@@ -29,9 +29,9 @@ fn play(
     actions: &[Action],
     seats: u32,
     budget: u32,
-    blocks: u32,
+    (blocks, host_blocks): (u32, u32),
 ) -> Result<(Vec<Event>, BTreeMap<u64, u32>), String> {
-    let mut engine = engine(seats, budget, blocks);
+    let mut engine = with_host_tier(seats, budget, blocks, host_blocks);
     let (mut now, mut events, mut next_id) = (Nanos(0), Vec::new(), 0);
     // Tokens that each request must have got in the end.
     let mut due = BTreeMap::new();
@@ -85,7 +85,8 @@ fn play(
 proptest! {
     #[test]
     fn every_request_gets_exactly_its_tokens_or_is_cancelled(
-        actions in actions(), seats in 1..6_u32, budget in 6..400_u32, blocks in 8..60_u32,
+        actions in actions(), seats in 1..6_u32, budget in 6..400_u32,
+        blocks in (8..60_u32, 0..60_u32),
     ) {
         let (events, due) = play(&actions, seats, budget, blocks).map_err(proptest::test_runner::TestCaseError::fail)?;
         let mut got: BTreeMap<u64, (u32, bool)> = BTreeMap::new();
@@ -106,8 +107,10 @@ proptest! {
     }
 
     #[test]
-    fn the_same_history_gives_the_same_events(actions in actions(), seats in 1..6_u32, blocks in any::<u8>()) {
-        let blocks = u32::from(blocks) + 8;
+    fn the_same_history_gives_the_same_events(
+        actions in actions(), seats in 1..6_u32, blocks in any::<u8>(), host_blocks in 0..60_u32,
+    ) {
+        let blocks = (u32::from(blocks) + 8, host_blocks);
         let first = play(&actions, seats, 256, blocks);
         prop_assert_eq!(first, play(&actions, seats, 256, blocks));
     }

@@ -6,10 +6,16 @@ use engine_sim::model::{
 
 /// A small engine: these seats, token budget and blocks.
 pub(crate) fn engine(seats: u32, budget: u32, blocks: u32) -> Engine {
+    with_host_tier(seats, budget, blocks, 0)
+}
+
+/// The same, whose host memory keeps `host_blocks` more in the cache.
+pub(crate) fn with_host_tier(seats: u32, budget: u32, blocks: u32, host_blocks: u32) -> Engine {
     Engine::new(EngineConfig {
         max_num_seqs: seats,
         max_num_batched_tokens: budget,
         num_gpu_blocks: blocks,
+        host_blocks,
         ..EngineConfig::of(Profile::H100_8B)
     })
     .expect("the settings can work")

@@ -1,15 +1,22 @@
 //! `unlatch engine`: one simulated engine on a port, until it is told to stop.
 //!
-//! Owns the flags and the life of the process; the engine itself is the crate `engine-sim`.
+//! Owns the flags (those of faults in `faults`) and the life of the process; the engine itself is the crate
+//! `engine-sim`.
 //! Standard output gets exactly one line, `listening on http://ADDR`, once connections are accepted.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
-use engine_sim::{Config, EngineConfig, Profile, Server, StartError};
+use engine_sim::model::BLOCK_TOKENS;
+use engine_sim::{Config, Dialect, EngineConfig, Profile, Server, StartError};
 use tokio::signal::unix::{SignalKind, signal};
+
+mod faults;
+
+use faults::FaultArgs;
 
 /// Wrong usage or configuration.
 const EXIT_USAGE: u8 = 64;
@@ -22,6 +29,10 @@ pub struct EngineArgs {
     /// Where to listen; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
     listen: SocketAddr,
+    /// A second port for the same, which no fault closes, delays or cuts; /stats tells it if it is 0 here [default:
+    /// none]
+    #[arg(long, value_name = "ADDR")]
+    admin_listen: Option<SocketAddr>,
     /// Sent in the header x-engine-name of every response
     #[arg(long, default_value = "engine")]
     name: String,
@@ -44,11 +55,26 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N")]
     max_num_batched_tokens: Option<u32>,
     /// KV blocks of 16 tokens, at least 1 [default: the profile's, about 27000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "kv_tokens")]
     num_gpu_blocks: Option<u32>,
+    /// The same in tokens, at least 16; rounded down to whole blocks
+    #[arg(long, value_name = "N")]
+    kv_tokens: Option<u32>,
+    /// Tokens that host memory keeps cached beside those on the GPU; 0 is no host memory. Caching has both, but
+    /// what runs together must fit on the GPU. Copying between them costs no time
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    host_kv_tokens: u32,
+    /// Whose names /metrics has: vllm, sglang, tgi, llamacpp or trtllm
+    #[arg(long, value_name = "NAME", default_value = "vllm", value_parser = str::parse::<Dialect>)]
+    metrics_dialect: Dialect,
+    /// Real time from a start or restart until it is ready, up to a day; 503 till then
+    #[arg(long, value_name = "DUR", default_value = "0s", value_parser = faults::duration)]
+    start_delay: Duration,
     /// Chooses the words of the answers; timing does not depend on it
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+    #[command(flatten)]
+    faults: FaultArgs,
 }
 
 impl EngineArgs {
@@ -57,17 +83,26 @@ impl EngineArgs {
         let engine = EngineConfig {
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens.unwrap_or(usual.max_num_batched_tokens),
-            num_gpu_blocks: self.num_gpu_blocks.unwrap_or(usual.num_gpu_blocks),
+            num_gpu_blocks: self
+                .kv_tokens
+                .map(|tokens| tokens / BLOCK_TOKENS)
+                .or(self.num_gpu_blocks)
+                .unwrap_or(usual.num_gpu_blocks),
+            host_blocks: self.host_kv_tokens / BLOCK_TOKENS,
             ..usual
         };
         Config {
             listen: self.listen,
+            admin_listen: self.admin_listen,
             name: self.name,
             model: self.model,
             api_key: self.api_key,
             time_scale: self.time_scale,
             seed: self.seed,
             engine,
+            start_delay: self.start_delay,
+            dialect: self.metrics_dialect,
+            faults: self.faults.into_faults(),
         }
     }
 }
@@ -94,7 +129,10 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
         Err(error) => {
             let code = match error {
                 StartError::Bind { .. } => EXIT_UNAVAILABLE,
-                StartError::Engine(_) | StartError::TimeScale(_) | StartError::Name(_) => EXIT_USAGE,
+                StartError::Engine(_)
+                | StartError::TimeScale(_)
+                | StartError::Name(_)
+                | StartError::Faults(_) => EXIT_USAGE,
             };
             let error = anyhow::Error::new(error).context("the engine did not start");
             writeln!(std::io::stderr(), "unlatch engine: {error:#}").context("write to standard error")?;
@@ -138,7 +176,8 @@ mod tests {
     #[test]
     fn every_flag_reaches_the_engine() {
         let flags = "--listen 127.0.0.1:1 --name n --model m --api-key k --time-scale 2.5 --max-num-seqs 3 \
-                     --max-num-batched-tokens 500 --num-gpu-blocks 70 --seed 9";
+                     --max-num-batched-tokens 500 --num-gpu-blocks 70 --seed 9 --host-kv-tokens 1600 \
+                     --metrics-dialect tgi --start-delay 2s --admin-listen 127.0.0.1:2";
         let config = config(&flags.split_whitespace().collect::<Vec<_>>()).unwrap();
         assert_eq!(config.listen, SocketAddr::from(([127, 0, 0, 1], 1)));
         assert_eq!(
@@ -146,8 +185,17 @@ mod tests {
             ("n", "m", Some("k"))
         );
         assert_eq!((config.time_scale, config.seed), (2.5, 9));
+        assert_eq!(config.admin_listen, Some(SocketAddr::from(([127, 0, 0, 1], 2))));
+        assert_eq!((config.dialect, config.start_delay), (Dialect::Tgi, Duration::from_secs(2)));
         let engine = config.engine;
+        assert_eq!(engine.host_blocks, 100);
         assert_eq!((engine.max_num_seqs, engine.max_num_batched_tokens, engine.num_gpu_blocks), (3, 500, 70));
+    }
+
+    #[test]
+    fn kv_tokens_are_another_way_to_say_blocks() {
+        assert_eq!(config(&["--kv-tokens", "1615"]).unwrap().engine.num_gpu_blocks, 100);
+        assert!(config(&["--kv-tokens", "1600", "--num-gpu-blocks", "100"]).is_err(), "not both");
     }
 
     #[test]
@@ -164,6 +212,9 @@ mod tests {
             (vec!["--listen", &listen], EXIT_UNAVAILABLE),
             (vec!["--listen", "127.0.0.1:0", "--max-num-seqs", "0"], EXIT_USAGE),
             (vec!["--listen", "127.0.0.1:0", "--time-scale", "0"], EXIT_USAGE),
+            (vec!["--listen", "127.0.0.1:0", "--kv-tokens", "15"], EXIT_USAGE),
+            (vec!["--listen", "127.0.0.1:0", "--fault", "hang,rate=2"], EXIT_USAGE),
+            (vec!["--listen", "127.0.0.1:0", "--admin-listen", &listen], EXIT_UNAVAILABLE),
         ] {
             let args = Cli::try_parse_from([vec!["engine"], flags.clone()].concat()).unwrap().engine;
             assert_eq!(run(args).unwrap(), ExitCode::from(code), "{flags:?}");
