@@ -8,7 +8,7 @@ use engine_sim::{Engine, EngineConfig, Profile, Request, RequestId};
 use router_policy::prefix::{ChainBuilder, HashKey};
 use router_policy::{
     Alone, BackendId, BackendSpec, Nanos, Outcome, Placement, PolicyConfig, Report, RequestShape, Signal,
-    Ticket,
+    Ticket, Usage,
 };
 
 /// Interval of the simulated scrapes.
@@ -158,7 +158,13 @@ impl Cluster {
             chain.update(text.as_bytes());
             prompt.push(text.as_bytes());
         }
-        let shape = RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true, ..RequestShape::default() };
+        let shape = RequestShape {
+            model: None,
+            chain: chain.finish(),
+            shaped: true,
+            stream: true,
+            ..RequestShape::default()
+        };
         let live: Vec<u32> = self.engines.iter().map(|e| e.stats().live()).collect();
         let decision = match sessions[session].forced {
             Some(row) => self.placement.pick_forced(self.now, &shape, id(row)),
