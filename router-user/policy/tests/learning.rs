@@ -13,6 +13,7 @@ fn at(s: f64) -> Nanos {
 }
 
 /// One whole stream at a backend: sent, first byte after `prefill`, end after `decode` more seconds.
+#[expect(clippy::unwrap_used, reason = "tests may unwrap")]
 fn stream(p: &mut Placement, row: usize, start: f64, prefill: f64, decode: f64, usage: Usage) {
     let shape = chat(&[format!("{row} {start} ").repeat(4000)]);
     let mut d = p.pick_forced(at(start), &shape, ids()[row]).unwrap();

@@ -75,7 +75,7 @@ fn a_placement_allocates_nothing_in_the_steady_state() {
             }
         };
         // Long enough for chance to have filled every room it ever fills.
-        place(6000);
+        place(3000);
         let before = ALLOCATIONS.with(Cell::get);
         place(400);
         assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{policy:?}");
