@@ -57,9 +57,9 @@ fn shape(session: u128, blocks: u128) -> RequestShape {
 fn a_placement_allocates_nothing_in_the_steady_state() {
     for policy in PolicyName::ALL {
         // An index that is full, so that blocks come and go.
-        let config = PolicyConfig { policy, index_blocks_max: 2000, ..PolicyConfig::default() };
+        let config = PolicyConfig { policy, index_blocks_max: 300, ..PolicyConfig::default() };
         let mut p = ready_pair(config, 1);
-        let shapes: Vec<RequestShape> = (1..=64).map(|session| shape(session, 40)).collect();
+        let shapes: Vec<RequestShape> = (1..=24).map(|session| shape(session, 12)).collect();
         let mut place = |rounds: u64| {
             for n in 0..rounds {
                 let now = Nanos(n * 1_000_000);
@@ -75,7 +75,7 @@ fn a_placement_allocates_nothing_in_the_steady_state() {
             }
         };
         // Long enough for chance to have filled every room it ever fills.
-        place(3000);
+        place(8000);
         let before = ALLOCATIONS.with(Cell::get);
         place(400);
         assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{policy:?}");
