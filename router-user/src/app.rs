@@ -15,18 +15,19 @@ use std::time::{Duration, Instant};
 
 use rand::TryRng;
 use rand::rngs::SysRng;
-use router_policy::Placement;
 use router_policy::prefix::HashKey;
+use router_policy::{Placement, PolicyName};
 
 use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role};
-use crate::backends::Registry;
+use crate::backends::{Registry, Target};
 use crate::config::Config;
+use crate::observe::record::Recorder;
 use crate::observe::status::pool;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
-use crate::proxy::{Proxy, Shared};
+use crate::proxy::{KeepRecord, Proxy, Shared};
 use crate::shutdown::{Phase, Switch};
 
 /// Why a router does not start.
@@ -59,6 +60,14 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// The file of decision records cannot be opened.
+    #[error("cannot write decision records to {}", path.display())]
+    Record {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// No thread, no random numbers.
     #[error("cannot start: {0}")]
     Internal(std::io::Error),
@@ -69,7 +78,11 @@ impl StartError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Bind { .. } | Self::Kernel(_) | Self::Resolve { .. } | Self::Backend { .. } => 69,
+            Self::Bind { .. }
+            | Self::Kernel(_)
+            | Self::Resolve { .. }
+            | Self::Backend { .. }
+            | Self::Record { .. } => 69,
             Self::Internal(_) => 70,
         }
     }
@@ -105,6 +118,7 @@ impl Router {
         let pools = models.iter().map(|model| pool(model.as_deref()));
         let labels = targets.iter().zip(pools).map(|(t, pool)| (t.id, pool, t.url.as_str()));
         let metrics = Arc::new(RequestMetrics::new(&mut series, labels));
+        let keep_record = recorder(&config, &targets, &mut series)?;
         let connections = Arc::new(Connections::new(config.limits.client_conns_max));
         connections.counters().register(series.sub_registry_with_prefix("unlatch"));
 
@@ -117,6 +131,8 @@ impl Router {
             limits: config.limits.clone(),
             metrics,
             proxy_paths: config.proxy_paths.clone(),
+            session_key: (config.policy.policy == PolicyName::Session).then(|| config.session_key.clone()),
+            keep_record,
             debug_headers: config.debug_headers,
         });
         let mut router = RunningRouter {
@@ -146,6 +162,19 @@ impl Router {
         }
         Ok(router)
     }
+}
+
+/// What takes decision records, if they are kept.
+fn recorder(
+    config: &Config,
+    targets: &[Arc<Target>],
+    series: &mut prometheus_client::registry::Registry,
+) -> Result<Option<KeepRecord>, StartError> {
+    let Some(path) = &config.record else { return Ok(None) };
+    let urls = targets.iter().map(|t| (t.id, t.url.clone())).collect();
+    let recorder = Recorder::start(path, urls, series)
+        .map_err(|source| StartError::Record { path: path.clone(), source })?;
+    Ok(Some(KeepRecord(Arc::new(move |record| recorder.take(record)))))
 }
 
 /// A router that serves. Dropping it cuts what is in flight and waits for its threads.

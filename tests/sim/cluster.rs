@@ -8,7 +8,7 @@ use engine_sim::{Engine, EngineConfig, Profile, Request, RequestId};
 use router_policy::prefix::{ChainBuilder, HashKey};
 use router_policy::{
     Alone, BackendId, BackendSpec, Nanos, Outcome, Placement, PolicyConfig, Report, RequestShape, Signal,
-    Ticket,
+    Ticket, Usage,
 };
 
 /// Interval of the simulated scrapes.
@@ -158,7 +158,13 @@ impl Cluster {
             chain.update(text.as_bytes());
             prompt.push(text.as_bytes());
         }
-        let shape = RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true };
+        let shape = RequestShape {
+            model: None,
+            chain: chain.finish(),
+            shaped: true,
+            stream: true,
+            ..RequestShape::default()
+        };
         let live: Vec<u32> = self.engines.iter().map(|e| e.stats().live()).collect();
         let decision = match sessions[session].forced {
             Some(row) => self.placement.pick_forced(self.now, &shape, id(row)),
@@ -188,7 +194,7 @@ impl Cluster {
             EventKind::Token => {}
             EventKind::Finished => {
                 let live = self.live.remove(&event.id.0).unwrap();
-                self.placement.on_finished(self.now, live.ticket, Outcome::Completed);
+                self.placement.on_finished(self.now, live.ticket, Outcome::Completed, &Usage::default());
                 let session = &sessions[live.session];
                 run.makespan = run.makespan.max(self.now);
                 if live.turn + 1 < session.turns {

@@ -7,7 +7,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use router_policy::prefix::{ChainBuilder, HashKey};
-use router_policy::{Alone, BackendId, BackendSpec, Nanos, Outcome, Placement, PolicyConfig, RequestShape};
+use router_policy::{
+    Alone, BackendId, BackendSpec, Nanos, Outcome, Placement, PolicyConfig, RequestShape, Usage,
+};
 
 const ROUNDS: usize = 9;
 const REQUESTS: usize = 2_000;
@@ -19,7 +21,7 @@ fn shape(key: &HashKey, session: usize, bytes: usize) -> RequestShape {
     // A shared system prompt of half the size, then a session's own text.
     chain.update(&vec![b's'; bytes / 2]);
     chain.update(format!("{session:08} ").repeat(bytes / 18).as_bytes());
-    RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true }
+    RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true, ..RequestShape::default() }
 }
 
 fn nanoseconds_per_request(backends: usize, bytes: usize) -> u64 {
@@ -42,7 +44,7 @@ fn nanoseconds_per_request(backends: usize, bytes: usize) -> u64 {
                 now += 1_000;
                 let mut d = placement.pick(Nanos(now), black_box(&shapes[n % shapes.len()]), &[]).unwrap();
                 placement.on_first_byte(Nanos(now), &mut d.ticket);
-                placement.on_finished(Nanos(now), d.ticket, Outcome::Completed);
+                placement.on_finished(Nanos(now), d.ticket, Outcome::Completed, &Usage::default());
             }
             start.elapsed().as_nanos() as u64 / REQUESTS as u64
         })

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use crate::tuning::Tuning;
+
+/// Seven eighths of 4 Mi, the most entries of a hash table of 4 Mi places: 42 bytes each when full.
+const INDEX_BLOCKS_MAX: usize = (4 << 20) / 8 * 7;
+
 /// How a backend is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyName {
@@ -14,19 +19,28 @@ pub enum PolicyName {
     LeastInFlight,
     /// One after the other.
     RoundRobin,
+    /// Fewer in flight of two taken by chance.
+    PowerOfTwo,
     /// Uniformly.
     Random,
+    /// By the session's name on a hash ring with bounded load.
+    Session,
+    /// By the prompt's first blocks on a hash ring with bounded load.
+    ConsistentHash,
     /// Fewest arrivals over a window; kept to show why that fails.
     LowestQps,
 }
 
 impl PolicyName {
     /// All policies, in the order of the documentation.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::PrefixCost,
         Self::LeastInFlight,
+        Self::PowerOfTwo,
         Self::RoundRobin,
         Self::Random,
+        Self::Session,
+        Self::ConsistentHash,
         Self::LowestQps,
         Self::PrefixThreshold,
     ];
@@ -39,7 +53,10 @@ impl PolicyName {
             Self::PrefixThreshold => "prefix-threshold",
             Self::LeastInFlight => "least-in-flight",
             Self::RoundRobin => "round-robin",
+            Self::PowerOfTwo => "p2c",
             Self::Random => "random",
+            Self::Session => "session",
+            Self::ConsistentHash => "consistent-hash",
             Self::LowestQps => "lowest-qps",
         }
     }
@@ -105,6 +122,12 @@ pub struct PolicyConfig {
     pub own_counts: OwnCounts,
     /// Blocks the index keeps over all backends at most; beyond it the oldest go.
     pub index_blocks_max: usize,
+    /// `consistent-hash`: leading blocks of 256 characters that make the key, at least 1.
+    pub hash_blocks: u32,
+    /// Whether decisions carry their grounds; costs an allocation each.
+    pub record: bool,
+    /// Constants of cost and learning.
+    pub tuning: Tuning,
 }
 
 impl Default for PolicyConfig {
@@ -116,7 +139,10 @@ impl Default for PolicyConfig {
             request_stats_window: Duration::from_secs(60),
             scrape_interval: Duration::from_secs(1),
             own_counts: OwnCounts::default(),
-            index_blocks_max: 4 << 20,
+            index_blocks_max: INDEX_BLOCKS_MAX,
+            hash_blocks: 16,
+            record: false,
+            tuning: Tuning::default(),
         }
     }
 }

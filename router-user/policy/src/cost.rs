@@ -11,18 +11,7 @@
 
 use crate::decision::Cost;
 use crate::load::Seats;
-
-/// What a prefill costs each request that is decoding beside it, as a share of its tokens.
-const DISTURBANCE: f64 = 0.2;
-/// What a token of context in flight costs in slower decoding.
-const CONTEXT: f64 = 0.05;
-
-/// Bounds and start values of the pool means in the seat term.
-const DECODE_SECONDS_MIN: f64 = 0.5;
-const DECODE_SECONDS_START: f64 = 5.0;
-const PREFILL_RATE_MIN: f64 = 1000.0;
-/// Tokens per second assumed before any sample.
-pub const PREFILL_RATE_START: f64 = 15_000.0;
+use crate::tuning::Tuning;
 
 /// Means over the engines of a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,26 +24,46 @@ pub struct PoolMeans {
     pub uncached: f64,
     /// Prompt tokens of a request.
     pub prompt: f64,
+    /// Bytes of JSON text per prompt token (c).
+    pub chars_per_token: f64,
+    /// Most requests ever seen running at once on one engine.
+    pub proven_seats: u32,
+}
+
+/// What is known of a pool; start values take the place of the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolKnown {
+    /// Mean decode time, seconds.
+    pub decode_seconds: Option<f64>,
+    /// Mean prefill rate, tokens per second.
+    pub prefill_rate: Option<f64>,
+    /// Mean uncached tokens of a request.
+    pub uncached: Option<f64>,
+    /// Mean prompt tokens of a request.
+    pub prompt: Option<f64>,
+    /// Mean characters per token.
+    pub chars_per_token: Option<f64>,
     /// Most requests ever seen running at once on one engine.
     pub proven_seats: u32,
 }
 
 impl PoolMeans {
-    /// From what is known; start values where nothing is.
+    /// From what is known, within the bounds of `tuning`.
     #[must_use]
-    pub fn new(
-        decode: Option<f64>,
-        rate: Option<f64>,
-        request: Option<(f64, f64)>,
-        proven_seats: u32,
-    ) -> Self {
-        let (uncached, prompt) = request.unwrap_or_default();
+    pub fn new(known: &PoolKnown, tuning: &Tuning) -> Self {
         Self {
-            decode_seconds: decode.unwrap_or(DECODE_SECONDS_START).max(DECODE_SECONDS_MIN),
-            prefill_rate: rate.unwrap_or(PREFILL_RATE_START).max(PREFILL_RATE_MIN),
-            uncached,
-            prompt,
-            proven_seats,
+            decode_seconds: known
+                .decode_seconds
+                .unwrap_or(tuning.decode_seconds_start)
+                .max(tuning.decode_seconds_min),
+            prefill_rate: known
+                .prefill_rate
+                .unwrap_or(tuning.prefill_rate_start)
+                .max(tuning.prefill_rate_min),
+            uncached: known.uncached.unwrap_or(0.0),
+            prompt: known.prompt.unwrap_or(0.0),
+            chars_per_token: known.chars_per_token.unwrap_or(tuning.chars_per_token_start),
+            proven_seats: known.proven_seats,
         }
     }
 }
@@ -72,11 +81,24 @@ pub struct Load {
     pub kv_tokens: f64,
     /// S.
     pub seats: Seats,
+    /// R of this engine: learned, else assumed.
+    pub prefill_rate: f64,
+}
+
+/// Speeds within this share of the mean are equal, and the weight of a speed is bounded.
+const SPEED_EQUAL: f64 = 0.25;
+const SPEED_BOUNDS: (f64, f64) = (0.25, 4.0);
+
+/// By how much a cost at this engine weighs more (slower than the mean) or less, in pools of unequal engines.
+#[must_use]
+pub fn speed_factor(rate: f64, means: &PoolMeans) -> f64 {
+    let factor = means.prefill_rate / rate.max(1.0);
+    if (factor - 1.0).abs() <= SPEED_EQUAL { 1.0 } else { factor.clamp(SPEED_BOUNDS.0, SPEED_BOUNDS.1) }
 }
 
 /// The cost of a request of `prompt` tokens of which `matched` are cached there.
 #[must_use]
-pub fn cost(load: &Load, prompt: u64, matched: u64, means: &PoolMeans) -> Cost {
+pub fn cost(load: &Load, prompt: u64, matched: u64, means: &PoolMeans, tuning: &Tuning) -> Cost {
     let (prompt, uncached) = (prompt as f64, prompt.saturating_sub(matched) as f64);
     let seats = f64::from(load.seats.count());
     let over = (load.requests + 1.0 - seats).max(0.0);
@@ -86,9 +108,9 @@ pub fn cost(load: &Load, prompt: u64, matched: u64, means: &PoolMeans) -> Cost {
     }
     Cost {
         uncached,
-        disturbance: uncached * DISTURBANCE * load.requests,
+        disturbance: uncached * tuning.disturbance * load.requests,
         queued: load.q_tokens,
-        context: CONTEXT * load.c_tokens,
+        context: tuning.context * load.c_tokens,
         overflow: (load.c_tokens + prompt - load.kv_tokens).max(0.0),
         seat: over * wait,
     }
@@ -97,30 +119,32 @@ pub fn cost(load: &Load, prompt: u64, matched: u64, means: &PoolMeans) -> Cost {
 /// What one more mean request of the pool adds to the cost there: the width of the band in which stale loads
 /// count as equal.
 #[must_use]
-pub fn one_request(uncached: f64, means: &PoolMeans) -> f64 {
-    means.uncached + CONTEXT * means.prompt + DISTURBANCE * uncached
+pub fn one_request(uncached: f64, means: &PoolMeans, tuning: &Tuning) -> f64 {
+    means.uncached + tuning.context * means.prompt + tuning.disturbance * uncached
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Load, PoolMeans, cost};
+    use super::{Load, PoolKnown, PoolMeans, Tuning, cost, speed_factor};
     use crate::load::Seats;
 
-    const MEANS: PoolMeans = PoolMeans {
-        decode_seconds: 2.0,
-        prefill_rate: 10_000.0,
-        uncached: 0.0,
-        prompt: 0.0,
-        proven_seats: 1,
-    };
+    fn means(decode_seconds: f64, prefill_rate: f64) -> PoolMeans {
+        let known = PoolKnown {
+            decode_seconds: Some(decode_seconds),
+            prefill_rate: Some(prefill_rate),
+            ..PoolKnown::default()
+        };
+        PoolMeans::new(&known, &Tuning::default())
+    }
 
     fn load(requests: f64, seats: Seats) -> Load {
-        Load { requests, q_tokens: 700.0, c_tokens: 4000.0, kv_tokens: 5000.0, seats }
+        let (q_tokens, c_tokens, kv_tokens) = (700.0, 4000.0, 5000.0);
+        Load { requests, q_tokens, c_tokens, kv_tokens, seats, prefill_rate: 10_000.0 }
     }
 
     #[test]
     fn every_term_by_hand() {
-        let c = cost(&load(3.0, Seats::Configured(2)), 2000, 500, &MEANS);
+        let c = cost(&load(3.0, Seats::Configured(2)), 2000, 500, &means(2.0, 10_000.0), &Tuning::default());
         assert_eq!(c.uncached, 1500.0);
         assert_eq!(c.disturbance, 900.0);
         assert_eq!(c.queued, 700.0);
@@ -131,18 +155,36 @@ mod tests {
     }
 
     #[test]
+    fn each_weight_of_zero_takes_its_term_away() {
+        let tuning = Tuning { disturbance: 0.0, context: 0.0, ..Tuning::default() };
+        let c = cost(&load(3.0, Seats::Configured(4)), 2000, 500, &means(2.0, 10_000.0), &tuning);
+        assert_eq!((c.disturbance, c.context, c.seat), (0.0, 0.0, 0.0));
+        assert_eq!(c.total(), 1500.0 + 700.0 + 1000.0);
+    }
+
+    #[test]
     fn a_free_seat_costs_nothing_and_a_told_one_at_least_the_prompt() {
-        assert_eq!(cost(&load(3.0, Seats::Configured(4)), 2000, 0, &MEANS).seat, 0.0);
-        let quick = PoolMeans { decode_seconds: 0.5, prefill_rate: 1000.0, ..MEANS };
-        assert_eq!(cost(&load(4.0, Seats::Configured(4)), 2000, 0, &quick).seat, 2000.0);
-        assert_eq!(cost(&load(4.0, Seats::ProvenByUse(4)), 2000, 0, &quick).seat, 125.0);
+        let seat = |requests, seats| {
+            cost(&load(requests, seats), 2000, 0, &means(0.5, 1000.0), &Tuning::default()).seat
+        };
+        assert_eq!(seat(3.0, Seats::Configured(4)), 0.0);
+        assert_eq!(seat(4.0, Seats::Configured(4)), 2000.0);
+        assert_eq!(seat(4.0, Seats::ProvenByUse(4)), 125.0);
     }
 
     #[test]
     fn means_have_start_values_and_floors() {
-        let start = PoolMeans::new(None, None, None, 0);
-        assert_eq!((start.decode_seconds, start.prefill_rate), (5.0, 15_000.0));
-        let low = PoolMeans::new(Some(0.01), Some(3.0), None, 0);
+        let start = PoolMeans::new(&PoolKnown::default(), &Tuning::default());
+        assert_eq!((start.decode_seconds, start.prefill_rate, start.chars_per_token), (5.0, 15_000.0, 4.0));
+        let low = means(0.01, 3.0);
         assert_eq!((low.decode_seconds, low.prefill_rate), (0.5, 1000.0));
+    }
+
+    #[test]
+    fn speeds_near_the_mean_are_equal_and_others_bounded() {
+        let means = means(1.0, 10_000.0);
+        for (rate, expected) in [(9000.0, 1.0), (12_000.0, 1.0), (5000.0, 2.0), (1.0, 4.0), (1e6, 0.25)] {
+            assert_eq!(speed_factor(rate, &means), expected, "{rate}");
+        }
     }
 }

@@ -3,6 +3,8 @@
 use router_common::BackendId;
 
 use crate::load::engine::Dispatch;
+use crate::placement::Record;
+use crate::prefix::Pin;
 use crate::time::Nanos;
 
 /// Why a backend was chosen. A closed set: it labels metrics.
@@ -26,6 +28,14 @@ pub enum Reason {
     Random,
     /// Fewest arrivals.
     LowestQps,
+    /// The fewer in flight of two taken by chance.
+    PowerOfTwo,
+    /// Its place in the ring, and not overloaded.
+    HashOwner,
+    /// Its place in the ring after overloaded ones.
+    HashSpill,
+    /// The request names no session: fewest in flight.
+    NoSession,
     /// The request has no shape: fewest in flight.
     Unshaped,
     /// The caller chose.
@@ -34,7 +44,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::CostWithPrefix,
         Self::CostWithoutPrefix,
         Self::PrefixMatch,
@@ -44,6 +54,10 @@ impl Reason {
         Self::RoundRobin,
         Self::Random,
         Self::LowestQps,
+        Self::PowerOfTwo,
+        Self::HashOwner,
+        Self::HashSpill,
+        Self::NoSession,
         Self::Unshaped,
         Self::Forced,
     ];
@@ -61,6 +75,10 @@ impl Reason {
             Self::RoundRobin => "round_robin",
             Self::Random => "random",
             Self::LowestQps => "lowest_qps",
+            Self::PowerOfTwo => "power_of_two",
+            Self::HashOwner => "hash_owner",
+            Self::HashSpill => "hash_spill",
+            Self::NoSession => "no_session",
             Self::Unshaped => "unshaped",
             Self::Forced => "forced",
         }
@@ -105,6 +123,9 @@ pub struct Ticket {
     pub(crate) stream: bool,
     pub(crate) sent: Nanos,
     pub(crate) first_byte: Option<Nanos>,
+    /// The prompt's blocks in the index, held while the request is in flight.
+    pub(crate) pin: Option<Pin>,
+    pub(crate) prompt_bytes: u64,
 }
 
 impl Ticket {
@@ -157,6 +178,8 @@ pub struct Decision {
     pub cost: Cost,
     /// How many backends were compared.
     pub candidates: usize,
+    /// Everything it was made from, when records are kept.
+    pub record: Option<Box<Record>>,
 }
 
 /// Why no backend was chosen.

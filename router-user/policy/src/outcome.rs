@@ -14,6 +14,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 4] = [Self::Completed, Self::ClientGone, Self::UpstreamFailed, Self::NeverSent];
+
     /// The outcome as one word, for labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -2,12 +2,6 @@
 
 use crate::prefix::{BLOCK_BYTES, Chain};
 
-/// Bytes of JSON text per token, assumed.
-pub const CHARS_PER_TOKEN: u64 = 4;
-
-/// Tokens in a block.
-const BLOCK_TOKENS: u64 = BLOCK_BYTES as u64 / CHARS_PER_TOKEN;
-
 /// Shape of one request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestShape {
@@ -19,6 +13,8 @@ pub struct RequestShape {
     pub shaped: bool,
     /// Whether the client asked for a stream.
     pub stream: bool,
+    /// Hash of the session's name, where the client gave one.
+    pub session: Option<u64>,
 }
 
 impl RequestShape {
@@ -28,16 +24,17 @@ impl RequestShape {
         Self::default()
     }
 
-    /// T: estimated prompt tokens; 0 without a shape.
+    /// T: estimated prompt tokens at `chars_per_token`; 0 without a shape.
     #[must_use]
-    pub const fn prompt_tokens(&self) -> u64 {
-        if self.shaped { self.chain.bytes.div_ceil(CHARS_PER_TOKEN) } else { 0 }
+    pub fn prompt_tokens(&self, chars_per_token: f64) -> u64 {
+        if self.shaped { (self.chain.bytes as f64 / chars_per_token).ceil() as u64 } else { 0 }
     }
 
     /// Tokens of so many leading blocks; at most T − 1, as an engine computes at least one token.
     #[must_use]
-    pub fn matched_tokens(&self, blocks: u32) -> u64 {
-        (u64::from(blocks) * BLOCK_TOKENS).min(self.prompt_tokens().saturating_sub(1))
+    pub fn matched_tokens(&self, blocks: u32, chars_per_token: f64) -> u64 {
+        let tokens = (f64::from(blocks) * BLOCK_BYTES as f64 / chars_per_token) as u64;
+        tokens.min(self.prompt_tokens(chars_per_token).saturating_sub(1))
     }
 }
 
@@ -49,8 +46,8 @@ mod tests {
     fn at_least_one_token_is_never_cached() {
         let chain = Chain { blocks: vec![1, 2], bytes: 512 };
         let shape = RequestShape { chain, shaped: true, ..RequestShape::default() };
-        assert_eq!(shape.prompt_tokens(), 128);
-        assert_eq!((shape.matched_tokens(1), shape.matched_tokens(2)), (64, 127));
-        assert_eq!(RequestShape::unshaped().matched_tokens(3), 0);
+        assert_eq!((shape.prompt_tokens(4.0), shape.prompt_tokens(3.0)), (128, 171));
+        assert_eq!((shape.matched_tokens(1, 4.0), shape.matched_tokens(2, 4.0)), (64, 127));
+        assert_eq!(RequestShape::unshaped().matched_tokens(3, 4.0), 0);
     }
 }

@@ -1,5 +1,7 @@
 //! A value somebody told us: known with its age, or unknown with the reason. Unknown is never zero.
 
+use std::time::Duration;
+
 use crate::time::Nanos;
 
 /// A value from outside.
@@ -59,6 +61,15 @@ impl<T: Copy> Signal<T> {
         match self {
             Self::Known { value, .. } => Some(*value),
             Self::Unknown(_) => None,
+        }
+    }
+
+    /// The same, or unknown because it is older than `max_age`.
+    #[must_use]
+    pub fn no_older_than(self, now: Nanos, max_age: Duration) -> Self {
+        match self {
+            Self::Known { at, .. } if at + max_age < now => Self::Unknown(Why::Stale),
+            other => other,
         }
     }
 

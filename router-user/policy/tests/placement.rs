@@ -5,7 +5,7 @@ mod common;
 use common::{ask, chat, ids, placement, ready_pair};
 use router_policy::{
     Decision, Fallback, Models, Nanos, Outcome, OwnCounts, PickError, Placement, PolicyConfig, PolicyName,
-    Reason, Report, RequestShape, Signal,
+    Reason, Report, RequestShape, Signal, Usage,
 };
 
 fn threshold(min_match: u64, fallback: Fallback) -> PolicyConfig {
@@ -22,7 +22,7 @@ fn split(decisions: &[Decision]) -> [usize; 2] {
 }
 
 fn end(p: &mut Placement, now: Nanos, d: Decision) {
-    p.on_finished(now, d.ticket, Outcome::Completed);
+    p.on_finished(now, d.ticket, Outcome::Completed, &Usage::default());
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn every_end_gives_the_count_back() {
                 p.on_first_byte(Nanos(2), &mut d.ticket);
                 p.on_first_byte(Nanos(3), &mut d.ticket);
             }
-            p.on_finished(Nanos(4), d.ticket, outcome);
+            p.on_finished(Nanos(4), d.ticket, outcome, &Usage::default());
             let own = p.snapshot(Nanos(4), id).unwrap().own;
             assert_eq!((own.requests, own.q_tokens, own.c_tokens), (0, 0, 0), "{outcome:?} {answered}");
         }

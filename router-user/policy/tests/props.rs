@@ -4,8 +4,8 @@ mod common;
 
 use common::{KEY, chat, ids, ready_pair};
 use proptest::prelude::*;
-use router_policy::prefix::{ChainBuilder, Trie};
-use router_policy::{BackendId, Nanos, Outcome, PolicyConfig, PolicyName, RequestShape, Ticket};
+use router_policy::prefix::{ChainBuilder, Trie, Walk};
+use router_policy::{BackendId, Nanos, Outcome, PolicyConfig, PolicyName, RequestShape, Ticket, Usage};
 
 /// The naive model: per backend its blocks, oldest first.
 #[derive(Default)]
@@ -47,24 +47,27 @@ proptest! {
     ) {
         let capacities = [0, 7, 25];
         let mut naive = Naive(vec![Vec::new(); 3]);
-        let mut trie = Trie::default();
+        let (mut trie, mut walk) = (Trie::default(), Walk::default());
         for (backend, path, clear) in ops {
             let (id, chain) = (BackendId::new(backend).unwrap(), chain(&path));
             if clear == 0 {
                 trie.clear(id);
                 naive.0[backend].clear();
             } else {
-                trie.insert(id, &chain, capacities[backend]);
+                trie.walk(&chain, &mut walk);
+                if let Some(pin) = trie.insert(id, &chain, &walk, capacities[backend]) {
+                    trie.unpin(id, pin, 0, capacities[backend]);
+                }
                 naive.insert(backend, &chain, capacities[backend]);
             }
-            let found = trie.matches(&chain);
+            trie.walk(&chain, &mut walk);
             let mut all: Vec<u128> = naive.0.concat();
             all.sort_unstable();
             all.dedup();
             prop_assert_eq!(trie.len(), all.len());
             for b in 0..3 {
                 let id = BackendId::new(b).unwrap();
-                prop_assert_eq!(found.blocks(id) as usize, naive.leading(b, &chain));
+                prop_assert_eq!(walk.leading_blocks(id) as usize, naive.leading(b, &chain));
                 prop_assert_eq!(trie.held_blocks(id), naive.0[b].len());
             }
         }
@@ -112,7 +115,7 @@ proptest! {
                 _ if !out.is_empty() => {
                     let ticket = out.swap_remove(usize::from(size) % out.len());
                     let outcome = if op == 4 { Outcome::Completed } else { Outcome::ClientGone };
-                    p.on_finished(now, ticket, outcome);
+                    p.on_finished(now, ticket, outcome, &Usage::default());
                 }
                 _ => {}
             }
@@ -123,7 +126,7 @@ proptest! {
             }
         }
         for ticket in out.drain(..) {
-            p.on_finished(now, ticket, Outcome::Completed);
+            p.on_finished(now, ticket, Outcome::Completed, &Usage::default());
         }
         for id in ids() {
             prop_assert_eq!(p.snapshot(now, id).unwrap().own, router_policy::InFlight::default());

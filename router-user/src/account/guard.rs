@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use router_policy::{BackendId, Nanos, Outcome, Ticket};
+use router_policy::{BackendId, Nanos, Outcome, Ticket, Usage};
 
 use super::ledger::Ledger;
 
@@ -57,10 +57,10 @@ impl InFlightGuard {
         }
     }
 
-    /// The request ended.
-    pub fn finish(mut self, outcome: Outcome) {
+    /// The request ended; `usage` is what its answer said of itself.
+    pub fn finish(mut self, outcome: Outcome, usage: &Usage) {
         if let Some(ticket) = self.ticket.take() {
-            self.ledger.finished(ticket, outcome);
+            self.ledger.finished(ticket, outcome, usage);
         }
     }
 }
@@ -68,7 +68,7 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.ledger.finished(ticket, Outcome::ClientGone);
+            self.ledger.finished(ticket, Outcome::ClientGone, &Usage::default());
         }
     }
 }

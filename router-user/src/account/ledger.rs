@@ -8,16 +8,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use router_policy::prefix::TrieCounters;
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Outcome, PickError, Placement, Reason,
-    Report, RequestShape, Ticket,
+    Record, Report, RequestShape, Ticket, Usage,
 };
 
 use super::guard::InFlightGuard;
 use crate::clock;
 
 /// One placement: where and why. Its count is in the guard beside it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Placed {
     /// Where.
     pub backend: BackendId,
@@ -31,6 +32,8 @@ pub struct Placed {
     pub cost: Cost,
     /// How many backends were compared.
     pub candidates: usize,
+    /// Everything it was made from, when records are kept.
+    pub record: Option<Box<Record>>,
 }
 
 /// The policy and its counts, shared by all threads.
@@ -97,9 +100,16 @@ impl Ledger {
     }
 
     fn placed(self: &Arc<Self>, decision: Decision) -> (Placed, InFlightGuard) {
-        let Decision { ticket, reason, matched_tokens, prompt_tokens, cost, candidates } = decision;
-        let placed =
-            Placed { backend: ticket.backend(), reason, matched_tokens, prompt_tokens, cost, candidates };
+        let Decision { ticket, reason, matched_tokens, prompt_tokens, cost, candidates, record } = decision;
+        let placed = Placed {
+            backend: ticket.backend(),
+            reason,
+            matched_tokens,
+            prompt_tokens,
+            cost,
+            candidates,
+            record,
+        };
         (placed, InFlightGuard::new(Arc::clone(self), ticket))
     }
 
@@ -109,10 +119,10 @@ impl Ledger {
         placement.on_first_byte(now, ticket);
     }
 
-    pub(super) fn finished(&self, ticket: Ticket, outcome: Outcome) {
+    pub(super) fn finished(&self, ticket: Ticket, outcome: Outcome, usage: &Usage) {
         let mut placement = self.placement.lock();
         let now = clock::now();
-        placement.on_finished(now, ticket, outcome);
+        placement.on_finished(now, ticket, outcome, usage);
     }
 
     /// Whether requests may go there.
@@ -155,6 +165,13 @@ impl Ledger {
         placement.snapshot(clock::now(), id)
     }
 
+    /// Blocks, bytes and counters of the prefix index.
+    pub fn index_status<T>(&self, make: impl FnOnce(usize, usize, TrieCounters) -> T) -> T {
+        let placement = self.placement.lock();
+        let index = placement.index();
+        make(index.len(), index.bytes(), index.counters())
+    }
+
     /// Whether any backend is ready.
     #[must_use]
     pub fn any_ready(&self) -> bool {
@@ -187,7 +204,7 @@ mod tests {
 
     use router_policy::load::Alone;
     use router_policy::{
-        BackendId, BackendSpec, Models, Outcome, PickError, Placement, PolicyConfig, RequestShape,
+        BackendId, BackendSpec, Models, Outcome, PickError, Placement, PolicyConfig, RequestShape, Usage,
     };
 
     use super::Ledger;
@@ -223,7 +240,7 @@ mod tests {
             let (_, mut guard) = ledger.pick(&RequestShape::unshaped(), &[]).unwrap();
             assert_eq!(in_flight(&ledger), 1);
             guard.first_byte();
-            guard.finish(outcome);
+            guard.finish(outcome, &Usage::default());
             assert_eq!(in_flight(&ledger), 0, "{outcome:?}");
         }
     }

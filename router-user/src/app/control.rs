@@ -16,7 +16,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::observe::admin::{self, Admin};
 use crate::observe::status::pool;
-use crate::observe::{BackendStatus, KernelStatus, Status, StatusSource};
+use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
 use crate::shutdown::{Ending, Phase};
 
 /// The control thread.
@@ -109,6 +109,11 @@ impl StatusSource for Source {
             uptime: std::time::Duration::from_nanos(now.0.saturating_sub(self.since.0)),
             is_draining: self.data_plane.phase() >= Phase::Draining,
             kernel: self.kernel(),
+            index: self.ledger.index_status(|blocks, bytes, counters| IndexStatus {
+                blocks,
+                bytes,
+                counters,
+            }),
             backends: self.registry.all().iter().filter_map(|target| self.backend(target)).collect(),
         }
     }

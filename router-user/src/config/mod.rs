@@ -33,6 +33,10 @@ pub struct Config {
     pub kernel: KernelConfig,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
+    /// File that decision records are appended to; `None` = none are kept.
+    pub record: Option<PathBuf>,
+    /// Header, else member of the body, that names the session; lower case.
+    pub session_key: String,
     /// Whether responses carry `x-unlatch-backend` and `x-unlatch-decision`.
     pub debug_headers: bool,
     /// Bounds.
@@ -56,6 +60,8 @@ impl Default for Config {
             workers: 1,
             kernel: KernelConfig::default(),
             proxy_paths: Vec::new(),
+            record: None,
+            session_key: "x-session-id".to_owned(),
             debug_headers: false,
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),

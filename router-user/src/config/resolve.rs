@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_common::limits::MAX_BACKENDS;
-use router_policy::{Fallback, PolicyConfig, PolicyName};
+use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
@@ -14,9 +14,6 @@ use super::{
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// Policies that are named but not built.
-const NOT_YET: [&str; 3] = ["p2c", "session", "consistent-hash"];
 
 /// What is asked of the machine.
 pub struct Host<'a> {
@@ -43,7 +40,9 @@ impl Host<'static> {
 /// The first setting that cannot be used, with where it came from.
 pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigError> {
     let s = Reader { settings };
+    let record = s.optional("record", absolute_or_relative)?;
     let policy = PolicyConfig {
+        record: record.is_some(),
         policy: s.read("policy", policy)?,
         prefix_min_match: s.integer("prefix-min-match", 0..=u64::MAX)?,
         fallback: s.read("fallback", |t| {
@@ -52,6 +51,8 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         request_stats_window: s.duration("request-stats-window", Duration::from_secs(1)..=HOUR)?,
         scrape_interval: s.duration("scrape-interval", Duration::from_millis(100)..=HOUR)?,
         index_blocks_max: s.size("index-blocks-max", 1024..=1 << 30)?,
+        hash_blocks: s.integer("hash-blocks", 1..=65_536)? as u32,
+        tuning: tuning(&s)?,
         ..PolicyConfig::default()
     };
     let modes = [("auto", KernelMode::Auto), ("on", KernelMode::On), ("off", KernelMode::Off)];
@@ -69,7 +70,9 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             cgroup: s.optional("kernel-cgroup", absolute)?,
         },
         proxy_paths: proxy_paths(settings)?,
-        debug_headers: s.read("debug-headers", |t| values::choice(t, &[("true", true), ("false", false)]))?,
+        debug_headers: s.switch("debug-headers")?,
+        record,
+        session_key: s.read("session-key", member_name)?,
         limits: limits(&s)?,
         shutdown_deadline: s.duration("shutdown-deadline", Duration::ZERO..=HOUR)?,
         seed: s.optional("seed", |t| values::integer(t, 0..=u64::MAX))?,
@@ -77,6 +80,31 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             level: s.read("log-level", |t| values::choice(t, &levels))?,
             format: s.read("log-format", |t| values::choice(t, &formats))?,
         },
+    })
+}
+
+fn tuning(s: &Reader<'_>) -> Result<Tuning, ConfigError> {
+    const SECONDS: RangeInclusive<f64> = 0.0..=3600.0;
+    const RATE: RangeInclusive<f64> = 1.0..=1e7;
+    const GAIN: RangeInclusive<f64> = 0.0..=1.0;
+    Ok(Tuning {
+        disturbance: s.decimal("cost-disturbance", 0.0..=10.0)?,
+        context: s.decimal("cost-context", 0.0..=10.0)?,
+        decode_seconds_start: s.decimal("decode-seconds-start", SECONDS)?,
+        decode_seconds_min: s.decimal("decode-seconds-min", SECONDS)?,
+        prefill_rate_start: s.decimal("prefill-rate-start", RATE)?,
+        prefill_rate_min: s.decimal("prefill-rate-min", RATE)?,
+        kv_tokens_default: s.integer("kv-tokens-default", 1..=1 << 30)?,
+        chars_per_token_start: s.decimal("chars-per-token-start", 1.0..=16.0)?,
+        decode_gain: s.decimal("decode-gain", GAIN)?,
+        prefill_rate_gain: s.decimal("prefill-rate-gain", GAIN)?,
+        chars_per_token_gain: s.decimal("chars-per-token-gain", GAIN)?,
+        prefill_rate_min_tokens: s.integer("prefill-rate-min-tokens", 0..=1 << 20)?,
+        patience_factor: s.decimal("patience-factor", 0.0..=1000.0)?,
+        patience_seconds: s.decimal("patience-seconds", SECONDS)?,
+        report_fade_intervals: s.decimal("report-fade-intervals", 0.001..=1000.0)?,
+        hash_load_factor: s.decimal("hash-load-factor", 1.0..=100.0)?,
+        weigh_by_speed: s.switch("weigh-by-speed")?,
     })
 }
 
@@ -125,10 +153,21 @@ fn proxy_paths(settings: &Settings) -> Result<Vec<String>, ConfigError> {
 }
 
 fn policy(text: &str) -> Result<PolicyName, String> {
-    if NOT_YET.contains(&text) {
-        return Err(format!("the policy `{text}` is not available yet"));
-    }
     values::choice(text, &PolicyName::ALL.map(|p| (p.as_str(), p)))
+}
+
+/// A name that is both a header's and a member's of the body.
+fn member_name(text: &str) -> Result<String, String> {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if !text.is_empty() && text.len() <= 128 && text.bytes().all(is_token) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err(format!("`{text}` is no name like x-session-id"))
+    }
+}
+
+fn absolute_or_relative(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("no file is named".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
 fn absolute(text: &str) -> Result<PathBuf, String> {
@@ -176,6 +215,14 @@ impl Reader<'_> {
 
     fn size(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<usize, ConfigError> {
         self.integer(name, bounds).map(to_usize)
+    }
+
+    fn decimal(&self, name: &'static str, bounds: RangeInclusive<f64>) -> Result<f64, ConfigError> {
+        self.read(name, |t| values::decimal(t, bounds.clone()))
+    }
+
+    fn switch(&self, name: &'static str) -> Result<bool, ConfigError> {
+        self.read(name, |t| values::choice(t, &[("true", true), ("false", false)]))
     }
 
     fn bytes(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<u64, ConfigError> {

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use router_policy::{Fallback, PolicyConfig, PolicyName};
+use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 
 use super::super::settings::{KEYS, Key, Settings, Source};
 use super::super::{Config, KernelConfig, KernelMode, Limits, LogFormat, LogLevel, file};
@@ -64,6 +64,26 @@ fn every_key_has_an_effect() {
         ("backoff-min", "1s"),
         ("backoff-max", "2s"),
         ("index-blocks-max", "2048"),
+        ("record", "/r"),
+        ("session-key", "x"),
+        ("hash-blocks", "3"),
+        ("hash-load-factor", "2"),
+        ("weigh-by-speed", "true"),
+        ("cost-disturbance", "0.3"),
+        ("cost-context", "0"),
+        ("decode-seconds-start", "1"),
+        ("decode-seconds-min", "1"),
+        ("prefill-rate-start", "9000"),
+        ("prefill-rate-min", "2000"),
+        ("kv-tokens-default", "9"),
+        ("chars-per-token-start", "3"),
+        ("decode-gain", "0.5"),
+        ("prefill-rate-gain", "0.5"),
+        ("chars-per-token-gain", "0.5"),
+        ("prefill-rate-min-tokens", "0"),
+        ("patience-factor", "9"),
+        ("patience-seconds", "9"),
+        ("report-fade-intervals", "9"),
         ("log-level", "debug"),
         ("log-format", "json"),
     ];
@@ -102,6 +122,10 @@ fn wrong_values_name_their_flag() {
         ("head-bytes-max", "1KiB"),
         ("backoff-max", "1ms"),
         ("index-blocks-max", "0"),
+        ("cost-context", "-1"),
+        ("hash-load-factor", "0.5"),
+        ("decode-gain", "2"),
+        ("session-key", ""),
         ("log-level", "loud"),
         ("backend", "h"),
     ] {
@@ -111,11 +135,16 @@ fn wrong_values_name_their_flag() {
 }
 
 #[test]
-fn policies_that_are_not_built_say_so() {
-    for name in ["p2c", "session", "consistent-hash"] {
-        let e = read(&[("policy", name)]).unwrap_err().to_string();
-        assert_eq!(e, format!("--policy: the policy `{name}` is not available yet"));
+fn every_policy_can_be_asked_for() {
+    for policy in PolicyName::ALL {
+        assert_eq!(read(&[("policy", policy.as_str())]).unwrap().policy.policy, policy);
     }
+}
+
+#[test]
+fn the_defaults_of_the_keys_are_the_policys_own() {
+    assert_eq!(read(&[]).unwrap().policy.tuning, Tuning::default());
+    assert_eq!(format!("{:?}", read(&[]).unwrap().policy), format!("{:?}", PolicyConfig::default()));
 }
 
 #[test]

@@ -20,6 +20,8 @@ use super::pool::Pool;
 
 /// Who is told how an answer goes. Dropped without [`Progress::ended`]: the client left.
 pub trait Progress {
+    /// A piece of the body passes.
+    fn data(&mut self, data: &Bytes);
     /// The first byte of the body came, SSE comments aside. Called at most once.
     fn first_byte(&mut self);
     /// The body ended.
@@ -119,7 +121,8 @@ impl<P: Progress> Body for StreamBody<P> {
 }
 
 impl<P: Progress> Live<P> {
-    fn saw(&mut self, data: &[u8]) {
+    fn saw(&mut self, data: &Bytes) {
+        self.progress.data(data);
         let counts = match &mut self.first {
             First::Seen => return,
             First::Any => !data.is_empty(),

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, serve};
+use crate::observe::IndexStatus;
 use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
 use crate::proxy::metrics::{RequestMetrics, Retry};
@@ -47,6 +48,7 @@ fn backend(row: usize) -> BackendStatus {
         kv_tokens: 400_000,
         decode_seconds: Some((1.5, 7)),
         prefill_rate: None,
+        chars_per_token: None,
         index_blocks: 12,
     };
     BackendStatus {
@@ -76,6 +78,7 @@ fn source() -> Arc<Fixed> {
         uptime,
         is_draining: false,
         kernel,
+        index: IndexStatus::default(),
         backends: vec![backend(0), silent],
     })))
 }

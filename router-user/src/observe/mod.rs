@@ -3,7 +3,8 @@
 
 pub mod admin;
 pub mod metrics;
+pub mod record;
 pub mod status;
 pub mod tracing;
 
-pub use status::{BackendStatus, KernelStatus, Status, StatusSource};
+pub use status::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};

@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLab
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use router_common::BackendLoad;
+use router_policy::prefix::TrieCounters;
 use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal};
 use serde_json::{Value, json};
 
@@ -36,8 +37,21 @@ pub struct Status {
     pub is_draining: bool,
     /// Counting in the kernel.
     pub kernel: KernelStatus,
+    /// The prefix index as a whole.
+    pub index: IndexStatus,
     /// The backends, in the order of their configuration.
     pub backends: Vec<BackendStatus>,
+}
+
+/// The prefix index as a whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IndexStatus {
+    /// Blocks that at least one backend holds.
+    pub blocks: usize,
+    /// Memory it takes.
+    pub bytes: usize,
+    /// What it refused or dropped.
+    pub counters: TrieCounters,
 }
 
 /// Counting in the kernel.
@@ -116,6 +130,7 @@ impl BackendStatus {
             "kv_tokens": s.kv_tokens,
             "decode_seconds": learned(s.decode_seconds),
             "prefill_tokens_per_second": learned(s.prefill_rate),
+            "chars_per_token": learned(s.chars_per_token),
             "index_blocks": s.index_blocks,
             "scrape_failures": failures.map(|(why, n)| (why.as_str().to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
             "kernel": self.kernel.as_ref().map(kernel_row),
@@ -140,6 +155,7 @@ impl Status {
             "uptime_seconds": self.uptime.as_secs_f64(),
             "ready": self.is_ready(),
             "kernel": { "line": self.kernel.line, "attached": programs.collect::<serde_json::Map<_, _>>() },
+            "index": { "blocks": self.index.blocks, "bytes": self.index.bytes },
             "backends": self.backends.iter().map(|b| b.json(self.now)).collect::<Vec<_>>(),
         })
     }
@@ -234,6 +250,7 @@ impl Collector for StatusCollector {
         gauges(&mut encoder, "unlatch_kernel_attached", "1 for each program that is attached", programs)?;
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u32)];
         gauges(&mut encoder, "unlatch_build_info", "The version", version)?;
+        index(&mut encoder, &status.index)?;
         scrape_failures(&mut encoder, &status.backends)
     }
 }
@@ -251,6 +268,20 @@ fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, value) in samples {
         metric.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+fn index(encoder: &mut DescriptorEncoder<'_>, index: &IndexStatus) -> Result<(), fmt::Error> {
+    let none: [(&str, &str); 0] = [];
+    gauges(encoder, "unlatch_index_bytes", "Memory of the prefix index", [(none, index.bytes as f64)])?;
+    let TrieCounters { evicted_blocks, cut_blocks } = index.counters;
+    for (name, help, count) in [
+        ("unlatch_index_evicted_blocks", "Blocks that left the index for being the oldest", evicted_blocks),
+        ("unlatch_index_cut_blocks", "Blocks never inserted: beyond a bound", cut_blocks),
+    ] {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        metric.encode_counter(&count, None::<&Exemplar<[(&str, &str); 0], u64>>)?;
     }
     Ok(())
 }

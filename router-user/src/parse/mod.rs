@@ -8,8 +8,10 @@ use router_policy::prefix::HashKey;
 pub mod json;
 mod openai;
 pub mod path;
+mod session;
 
 pub use path::classify;
+pub use session::session;
 
 /// What a path is to the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

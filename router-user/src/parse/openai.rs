@@ -61,7 +61,13 @@ pub(super) fn shape(body: &[u8], key: &HashKey) -> Result<RequestShape, BodyErro
     let mut prompt = Prompt { chain: ChainBuilder::new(key, model.as_deref().unwrap_or("").as_bytes()), key };
     let shaped = prompt.read(&fields)?;
     let chain = prompt.chain.finish();
-    Ok(RequestShape { model, chain, shaped, stream: fields.stream == Some(b"true") })
+    Ok(RequestShape {
+        model,
+        chain,
+        shaped,
+        stream: fields.stream == Some(b"true"),
+        ..RequestShape::default()
+    })
 }
 
 /// The model's name; `None` if it is no string or empty: any backend may serve the request.

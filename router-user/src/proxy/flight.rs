@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_policy::{Nanos, Outcome};
+use bytes::Bytes;
+use router_policy::{Nanos, Outcome, Usage};
 
 use super::metrics::RequestMetrics;
+use super::usage::Tail;
 use crate::account::InFlightGuard;
 use crate::clock;
 use crate::forward::stream::Progress;
@@ -18,17 +20,19 @@ pub struct Flight {
     metrics: Arc<RequestMetrics>,
     /// Whether the answer says how fast the engine is; an error's does not.
     pub(super) is_measured: bool,
+    tail: Tail,
 }
 
 impl Flight {
-    pub(super) const fn new(guard: InFlightGuard, metrics: Arc<RequestMetrics>) -> Self {
-        Self { guard: Some(guard), metrics, is_measured: true }
+    pub(super) fn new(guard: InFlightGuard, metrics: Arc<RequestMetrics>) -> Self {
+        Self { guard: Some(guard), metrics, is_measured: true, tail: Tail::default() }
     }
 
     fn end(&mut self, outcome: Outcome) {
         if let Some(guard) = self.guard.take() {
             let (backend, took) = (guard.backend(), since(guard.sent()));
-            guard.finish(outcome);
+            let usage = if self.is_measured { self.tail.usage() } else { Usage::default() };
+            guard.finish(outcome, &usage);
             self.metrics.finished(backend, outcome, took);
             tracing::debug!(backend = backend.index(), outcome = outcome.as_str(), ?took, "request ended");
         }
@@ -36,6 +40,10 @@ impl Flight {
 }
 
 impl Progress for Flight {
+    fn data(&mut self, data: &Bytes) {
+        self.tail.saw(data);
+    }
+
     fn first_byte(&mut self) {
         if let (true, Some(guard)) = (self.is_measured, self.guard.as_mut()) {
             guard.first_byte();

@@ -12,6 +12,7 @@ pub mod refusal;
 mod request;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response};
 use router_policy::prefix::HashKey;
-use router_policy::{BackendId, Outcome, PickError, RequestShape};
+use router_policy::{BackendId, Outcome, PickError, Record, RequestShape, Usage};
 
 use crate::accept::{Client, Service};
 use crate::account::{InFlightGuard, Ledger, Placed};
@@ -45,6 +46,16 @@ use request::{Outgoing, RequestIds, X_REQUEST_ID};
 const X_BACKEND: HeaderName = HeaderName::from_static("x-unlatch-backend");
 const X_DECISION: HeaderName = HeaderName::from_static("x-unlatch-decision");
 
+/// Takes a decision record; never waits.
+#[derive(Clone)]
+pub struct KeepRecord(pub Arc<dyn Fn(Box<Record>) + Send + Sync>);
+
+impl std::fmt::Debug for KeepRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeepRecord")
+    }
+}
+
 /// What all workers share.
 #[derive(Debug)]
 pub struct Shared {
@@ -62,6 +73,10 @@ pub struct Shared {
     pub metrics: Arc<RequestMetrics>,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
+    /// What names a session, where the policy wants to know.
+    pub session_key: Option<String>,
+    /// What takes decision records, where they are kept.
+    pub keep_record: Option<KeepRecord>,
     /// Whether responses say where they come from and why.
     pub debug_headers: bool,
 }
@@ -133,7 +148,10 @@ impl Proxy {
             PathKind::Inference | PathKind::Other => refuse_upgrade(&parts.headers)?,
         }
         let body = self.read(body, &parts.headers).await?;
-        let shape = self.shape(kind, &body)?;
+        let mut shape = self.shape(kind, &body)?;
+        if let Some(key) = &self.shared.session_key {
+            shape.session = parse::session(&parts.headers, &body.bytes, key);
+        }
         let outgoing = Outgoing::new(parts, id.clone(), client);
         self.place(&shape, &outgoing, &body).await
     }
@@ -173,7 +191,7 @@ impl Proxy {
             };
             // Removed between the pick and here: the guard gives the count back.
             let Some(target) = self.shared.registry.get(placed.backend) else {
-                guard.finish(Outcome::NeverSent);
+                guard.finish(Outcome::NeverSent, &Usage::default());
                 tried.push(placed.backend);
                 continue;
             };
@@ -207,8 +225,11 @@ impl Proxy {
 
     fn pick(&self, shape: &RequestShape, tried: &[BackendId]) -> Result<(Placed, InFlightGuard), PickError> {
         let before = clock::now();
-        let picked = self.shared.ledger.pick(shape, tried)?;
-        let placed = &picked.0;
+        let mut picked = self.shared.ledger.pick(shape, tried)?;
+        let placed = &mut picked.0;
+        if let (Some(keep), Some(record)) = (&self.shared.keep_record, placed.record.take()) {
+            keep.0(record);
+        }
         self.shared.metrics.decided(since(before));
         self.shared.metrics.placed(
             placed.backend,

@@ -38,6 +38,8 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         limits,
         metrics: Arc::new(RequestMetrics::new(&mut prometheus_client::registry::Registry::default(), [])),
         proxy_paths: Vec::new(),
+        session_key: None,
+        keep_record: None,
         debug_headers: false,
     })
 }

@@ -1,38 +1,39 @@
-//! This process's requests at one engine, and what their course teaches: decode time, prefill rate, seats.
+//! This process's requests at one engine, and what their course teaches: decode time, prefill rate, characters per
+//! token, seats.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 
 use super::ewma::Ewma;
 use super::seats::SeatLearner;
 use super::table::InFlight;
 use crate::time::Nanos;
+use crate::tuning::Tuning;
 
-/// Gains of the averages (policy.md).
-const DECODE_GAIN: f64 = 0.05;
-const RATE_GAIN: f64 = 0.1;
+/// Gain of the mean request's averages.
 const MEAN_REQUEST_GAIN: f64 = 0.05;
-
-/// Prefill shorter than this says nothing about the rate.
-const RATE_MIN_TOKENS: u64 = 512;
 
 /// Samples outside are an engine's or a clock's nonsense and are clamped.
 const RATE_BOUNDS: (f64, f64) = (10.0, 1e7);
 const DECODE_BOUNDS: (f64, f64) = (1e-3, 3600.0);
+const CHARS_PER_TOKEN_BOUNDS: (f64, f64) = (1.0, 16.0);
 
-/// A request waits for a seat, not for its prefill, when it is unanswered for more than this many times its
-/// predicted prefill, and half a second.
-const PATIENCE_FACTOR: f64 = 4.0;
-const PATIENCE_SECONDS: f64 = 0.5;
+/// A prompt shorter than this is mostly template: it says nothing about characters per token.
+const CHARS_PER_TOKEN_MIN_TOKENS: u64 = 64;
 
 /// Oldest unanswered requests looked at per check; the oldest wait the longest.
 const WAITING_LOOKED_AT: usize = 64;
 
+/// Patience is at least half a second by default, so looking more often than this finds nothing new.
+const WAITING_CHECK_NS: u64 = 20_000_000;
+
 #[derive(Clone, Copy, Debug)]
 struct Unanswered {
+    id: u64,
     uncached_tokens: u64,
     sent: Nanos,
     stream: bool,
-    leaves_q_at: Option<Nanos>,
+    /// When a non-streamed request is predicted to leave Q; the end of time when it left, or streams.
+    leaves_q_at: Nanos,
 }
 
 /// A request as it is counted.
@@ -44,51 +45,57 @@ pub(crate) struct Dispatch {
     pub(crate) stream: bool,
 }
 
+const NEVER: Nanos = Nanos(u64::MAX);
+
 /// What this process has in flight at one engine.
 #[derive(Clone, Debug)]
 pub struct EngineLoad {
     requests: u32,
     q_tokens: u64,
     c_tokens: u64,
-    /// By ticket id, hence oldest first.
-    unanswered: BTreeMap<u64, Unanswered>,
-    /// Non-streamed requests still in Q, by the time they are predicted to leave it.
-    leaving_q: BTreeSet<(Nanos, u64)>,
+    /// Oldest first, which is by ticket id.
+    unanswered: VecDeque<Unanswered>,
+    /// The earliest `leaves_q_at`.
+    next_leave: Nanos,
     streaming: u32,
     last_first_byte: Option<Nanos>,
+    waiting_checked: Nanos,
     /// Most requests in flight since the last report was asked for.
     peak_since_report: u32,
     dispatched_since_report: u32,
     decode_seconds: Ewma,
     prefill_rate: Ewma,
+    chars_per_token: Ewma,
     mean_uncached: Ewma,
     mean_prompt: Ewma,
     /// What was learned of its seats.
     pub seats: SeatLearner,
 }
 
-impl Default for EngineLoad {
-    fn default() -> Self {
+impl EngineLoad {
+    /// Nothing in flight, nothing learned.
+    #[must_use]
+    pub fn new(tuning: &Tuning) -> Self {
         Self {
             requests: 0,
             q_tokens: 0,
             c_tokens: 0,
-            unanswered: BTreeMap::new(),
-            leaving_q: BTreeSet::new(),
+            unanswered: VecDeque::new(),
+            next_leave: NEVER,
             streaming: 0,
             last_first_byte: None,
+            waiting_checked: Nanos(0),
             peak_since_report: 0,
             dispatched_since_report: 0,
-            decode_seconds: Ewma::new(DECODE_GAIN),
-            prefill_rate: Ewma::new(RATE_GAIN),
+            decode_seconds: Ewma::new(tuning.decode_gain),
+            prefill_rate: Ewma::new(tuning.prefill_rate_gain),
+            chars_per_token: Ewma::new(tuning.chars_per_token_gain),
             mean_uncached: Ewma::new(MEAN_REQUEST_GAIN),
             mean_prompt: Ewma::new(MEAN_REQUEST_GAIN),
             seats: SeatLearner::default(),
         }
     }
-}
 
-impl EngineLoad {
     /// The counts now.
     #[must_use]
     pub const fn in_flight(&self) -> InFlight {
@@ -111,6 +118,12 @@ impl EngineLoad {
     #[must_use]
     pub const fn prefill_rate(&self) -> &Ewma {
         &self.prefill_rate
+    }
+
+    /// Bytes of JSON text per prompt token (c).
+    #[must_use]
+    pub const fn chars_per_token(&self) -> &Ewma {
+        &self.chars_per_token
     }
 
     /// Mean uncached and whole prompt tokens of the requests sent there.
@@ -136,7 +149,7 @@ impl EngineLoad {
         self.peak_since_report
     }
 
-    /// Counts a request. `rate` predicts when a non-streamed one leaves Q.
+    /// Counts a request. `rate` predicts when a non-streamed one leaves Q. Allocates only while the queue grows.
     pub(crate) fn dispatch(&mut self, now: Nanos, d: Dispatch, rate: f64) {
         self.requests += 1;
         self.q_tokens += d.uncached_tokens;
@@ -145,23 +158,25 @@ impl EngineLoad {
         self.dispatched_since_report = self.dispatched_since_report.saturating_add(1);
         self.mean_uncached.observe(d.uncached_tokens as f64);
         self.mean_prompt.observe(d.prompt_tokens as f64);
-        let leaves_q_at = (!d.stream).then(|| {
-            let at = Nanos(now.0.saturating_add((self.q_tokens as f64 / rate * 1e9) as u64));
-            self.leaving_q.insert((at, d.id));
-            at
+        let predicted = || Nanos(now.0.saturating_add((self.q_tokens as f64 / rate * 1e9) as u64));
+        let leaves_q_at = if d.stream { NEVER } else { predicted() };
+        self.next_leave = self.next_leave.min(leaves_q_at);
+        self.unanswered.push_back(Unanswered {
+            id: d.id,
+            uncached_tokens: d.uncached_tokens,
+            sent: now,
+            stream: d.stream,
+            leaves_q_at,
         });
-        let entry =
-            Unanswered { uncached_tokens: d.uncached_tokens, sent: now, stream: d.stream, leaves_q_at };
-        self.unanswered.insert(d.id, entry);
     }
 
     /// The first byte of an answer came.
-    pub(crate) fn first_byte(&mut self, now: Nanos, d: Dispatch) {
+    pub(crate) fn first_byte(&mut self, now: Nanos, d: Dispatch, tuning: &Tuning) {
         let Some(entry) = self.leave_unanswered(d.id) else { return };
         if !entry.stream {
             return;
         }
-        if d.uncached_tokens > RATE_MIN_TOKENS {
+        if d.uncached_tokens > tuning.prefill_rate_min_tokens {
             let began = self.last_first_byte.map_or(entry.sent, |f| f.max(entry.sent));
             let seconds = now.seconds_since(began).max(1e-9);
             self.prefill_rate
@@ -187,29 +202,40 @@ impl EngineLoad {
         }
     }
 
-    /// Takes predicted prefills that are over out of Q. Amortised O(log n).
+    /// The engine counted `tokens` where we sent `bytes` of prompt.
+    pub(crate) fn learn_chars_per_token(&mut self, bytes: u64, tokens: u64) {
+        if bytes > 0 && tokens >= CHARS_PER_TOKEN_MIN_TOKENS {
+            let (low, high) = CHARS_PER_TOKEN_BOUNDS;
+            self.chars_per_token.observe((bytes as f64 / tokens as f64).clamp(low, high));
+        }
+    }
+
+    /// Takes predicted prefills that are over out of Q. One comparison when none is.
     pub(crate) fn expire_predicted(&mut self, now: Nanos) {
-        while let Some(&(at, id)) = self.leaving_q.first() {
-            if at > now {
-                break;
-            }
-            self.leaving_q.pop_first();
-            if let Some(entry) = self.unanswered.get_mut(&id) {
+        if now < self.next_leave {
+            return;
+        }
+        self.next_leave = NEVER;
+        for entry in &mut self.unanswered {
+            if entry.leaves_q_at <= now {
                 self.q_tokens = self.q_tokens.saturating_sub(entry.uncached_tokens);
-                entry.leaves_q_at = None;
                 entry.uncached_tokens = 0;
+                entry.leaves_q_at = NEVER;
             }
+            self.next_leave = self.next_leave.min(entry.leaves_q_at);
         }
     }
 
     /// Looks whether somebody waits for a seat: unanswered far beyond its predicted prefill, while others stream.
-    pub(crate) fn learn_from_waiting(&mut self, now: Nanos, rate: f64) {
-        if self.streaming == 0 {
+    pub(crate) fn learn_from_waiting(&mut self, now: Nanos, rate: f64, tuning: &Tuning) {
+        let is_due = now.0.saturating_sub(self.waiting_checked.0) >= WAITING_CHECK_NS;
+        if self.streaming == 0 || self.unanswered.is_empty() || !is_due {
             return;
         }
+        self.waiting_checked = now;
         let progress = self.last_first_byte.unwrap_or_default();
-        let waits = self.unanswered.values().take(WAITING_LOOKED_AT).any(|w| {
-            let patience = PATIENCE_FACTOR * w.uncached_tokens as f64 / rate + PATIENCE_SECONDS;
+        let waits = self.unanswered.iter().take(WAITING_LOOKED_AT).any(|w| {
+            let patience = tuning.patience_factor * w.uncached_tokens as f64 / rate + tuning.patience_seconds;
             w.stream && now.seconds_since(w.sent.max(progress)) > patience
         });
         if waits {
@@ -218,10 +244,8 @@ impl EngineLoad {
     }
 
     fn leave_unanswered(&mut self, id: u64) -> Option<Unanswered> {
-        let entry = self.unanswered.remove(&id)?;
-        if let Some(at) = entry.leaves_q_at {
-            self.leaving_q.remove(&(at, id));
-        }
+        let at = self.unanswered.binary_search_by_key(&id, |entry| entry.id).ok()?;
+        let entry = self.unanswered.remove(at)?;
         self.q_tokens = self.q_tokens.saturating_sub(entry.uncached_tokens);
         Some(entry)
     }
@@ -229,7 +253,7 @@ impl EngineLoad {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dispatch, EngineLoad, InFlight, Nanos};
+    use super::{Dispatch, EngineLoad, InFlight, Nanos, Tuning};
 
     const RATE: f64 = 1000.0;
 
@@ -243,11 +267,11 @@ mod tests {
 
     #[test]
     fn a_stream_leaves_q_at_its_first_byte_and_the_rest_at_its_end() {
-        let mut e = EngineLoad::default();
+        let mut e = EngineLoad::new(&Tuning::default());
         let d = dispatch(1, 600, 1000, true);
         e.dispatch(at(0.0), d, RATE);
         assert_eq!(e.in_flight(), InFlight { requests: 1, q_tokens: 600, c_tokens: 1000 });
-        e.first_byte(at(0.5), d);
+        e.first_byte(at(0.5), d, &Tuning::default());
         assert_eq!(e.in_flight(), InFlight { requests: 1, q_tokens: 0, c_tokens: 1000 });
         assert_eq!(e.prefill_rate().value(), Some(1200.0));
         e.finish(at(2.5), d, Some(at(0.5)), true);
@@ -257,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_request_that_ends_unanswered_leaves_everything() {
-        let mut e = EngineLoad::default();
+        let mut e = EngineLoad::new(&Tuning::default());
         for stream in [true, false] {
             e.dispatch(at(0.0), dispatch(1, 600, 1000, stream), RATE);
             e.finish(at(9.0), dispatch(1, 600, 1000, stream), None, false);
@@ -268,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_plain_request_leaves_q_when_its_prefill_is_predicted_done() {
-        let mut e = EngineLoad::default();
+        let mut e = EngineLoad::new(&Tuning::default());
         e.dispatch(at(0.0), dispatch(1, 1000, 1000, false), RATE);
         e.dispatch(at(0.0), dispatch(2, 1000, 1000, false), RATE);
         e.expire_predicted(at(0.99));
@@ -286,11 +310,11 @@ mod tests {
     #[test]
     fn only_a_stream_that_waits_beyond_its_prefill_teaches_seats() {
         let teach = |waiter_streams: bool, now: f64| {
-            let mut e = EngineLoad::default();
+            let mut e = EngineLoad::new(&Tuning::default());
             e.dispatch(at(0.0), dispatch(1, 100, 100, true), RATE);
-            e.first_byte(at(0.1), dispatch(1, 100, 100, true));
+            e.first_byte(at(0.1), dispatch(1, 100, 100, true), &Tuning::default());
             e.dispatch(at(0.1), dispatch(2, 1000, 1000, waiter_streams), RATE);
-            e.learn_from_waiting(at(now), RATE);
+            e.learn_from_waiting(at(now), RATE, &Tuning::default());
             e.seats.seats(None, crate::Signal::default(), e.seats.proven()).source()
         };
         assert_eq!(teach(true, 4.5), "proven_by_use", "within 4 × 1 s + 0.5 s");
@@ -300,12 +324,23 @@ mod tests {
 
     #[test]
     fn the_rate_counts_from_the_first_byte_before() {
-        let mut e = EngineLoad::default();
+        let mut e = EngineLoad::new(&Tuning::default());
         let (a, b) = (dispatch(1, 1000, 1000, true), dispatch(2, 1000, 1000, true));
         e.dispatch(at(0.0), a, RATE);
         e.dispatch(at(0.0), b, RATE);
-        e.first_byte(at(1.0), a);
-        e.first_byte(at(2.0), b);
+        e.first_byte(at(1.0), a, &Tuning::default());
+        e.first_byte(at(2.0), b, &Tuning::default());
         assert_eq!(e.prefill_rate().with_count(), Some((1000.0, 2)), "queueing is not slowness");
+    }
+
+    #[test]
+    fn characters_per_token_ignore_short_prompts_and_clamp_nonsense() {
+        let mut e = EngineLoad::new(&Tuning::default());
+        e.learn_chars_per_token(400, 63);
+        assert_eq!(e.chars_per_token().value(), None, "mostly template");
+        e.learn_chars_per_token(1000, 250);
+        assert_eq!(e.chars_per_token().with_count(), Some((4.0, 1)));
+        e.learn_chars_per_token(10, u64::MAX);
+        assert!(e.chars_per_token().value() >= Some(1.0), "clamped");
     }
 }

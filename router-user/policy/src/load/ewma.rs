@@ -9,7 +9,7 @@ pub struct Ewma {
 }
 
 impl Ewma {
-    /// An average without samples. `gain` in (0, 1].
+    /// An average without samples. `gain` from 0 (keep the first) to 1 (keep the last).
     #[must_use]
     pub const fn new(gain: f64) -> Self {
         Self { gain, value: 0.0, observations: 0 }
@@ -38,20 +38,9 @@ impl Ewma {
     }
 }
 
-/// Mean over those that have samples; `None` if none has.
-#[must_use]
-pub fn pool_mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let (mut sum, mut n) = (0.0, 0_u32);
-    for v in values.flatten() {
-        sum += v;
-        n += 1;
-    }
-    (n > 0).then(|| sum / f64::from(n))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Ewma, pool_mean};
+    use super::Ewma;
 
     #[test]
     fn first_sample_replaces_and_nonsense_is_left_out() {
@@ -64,11 +53,5 @@ mod tests {
         assert_eq!(e.with_count(), Some((10.0, 1)));
         e.observe(20.0);
         assert_eq!(e.with_count(), Some((11.0, 2)));
-    }
-
-    #[test]
-    fn the_pool_mean_leaves_out_those_without_samples() {
-        assert_eq!(pool_mean([None, Some(2.0), Some(4.0)].into_iter()), Some(3.0));
-        assert_eq!(pool_mean([None, None].into_iter()), None);
     }
 }

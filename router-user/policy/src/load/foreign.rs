@@ -5,9 +5,6 @@ use std::time::Duration;
 use crate::signal::Signal;
 use crate::time::Nanos;
 
-/// Report intervals over which a report fades to nothing.
-const FADE_INTERVALS: f64 = 3.0;
-
 /// Foreign requests in flight at one engine (policy.md's F).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Foreign {
@@ -24,13 +21,13 @@ impl Foreign {
         };
     }
 
-    /// Foreign requests now, fading linearly over three report intervals; unknown without a report.
+    /// Foreign requests now, fading linearly to nothing over `fade` since the report; unknown without a report.
     #[must_use]
-    pub fn now(&self, now: Nanos, interval: Duration) -> Signal<f64> {
+    pub fn now(&self, now: Nanos, fade: Duration) -> Signal<f64> {
         match self.at_report {
             Signal::Known { value, at } => {
-                let fade = now.seconds_since(at) / (FADE_INTERVALS * interval.as_secs_f64()).max(1e-9);
-                Signal::known(f64::from(value) * (1.0 - fade).max(0.0), at)
+                let faded = now.seconds_since(at) / fade.as_secs_f64().max(1e-9);
+                Signal::known(f64::from(value) * (1.0 - faded).max(0.0), at)
             }
             Signal::Unknown(why) => Signal::Unknown(why),
         }
@@ -42,8 +39,8 @@ mod tests {
     use super::{Duration, Foreign, Nanos};
 
     #[test]
-    fn fades_over_three_intervals_and_never_goes_below_zero() {
-        let second = Duration::from_secs(1);
+    fn fades_over_its_time_and_never_goes_below_zero() {
+        let second = Duration::from_secs(3);
         let mut f = Foreign::default();
         assert_eq!(f.now(Nanos(0), second).value(), None, "unknown is not zero");
         f.on_report(Nanos(0), Some(10), 4);

@@ -4,9 +4,14 @@
 use super::{Candidate, Choice};
 use crate::decision::Reason;
 
-/// A backend that never got a request wins; else the fewest arrivals; the first of equals in list order.
-pub(crate) fn lowest_qps(candidates: &[Candidate], reason: Reason) -> Choice {
-    let index =
-        (0..candidates.len()).min_by_key(|&i| candidates[i].arrivals.map_or(0, |n| n + 1)).unwrap_or(0);
+/// A backend that never got a request wins; else the fewest arrivals; the first of equals in list order. Only those
+/// that `is_in` lets in, which must be one at least.
+pub(crate) fn lowest_qps(
+    candidates: &[Candidate],
+    is_in: impl Fn(&Candidate) -> bool,
+    reason: Reason,
+) -> Choice {
+    let allowed = (0..candidates.len()).filter(|&i| is_in(&candidates[i]));
+    let index = allowed.min_by_key(|&i| candidates[i].arrivals.map_or(0, |n| n + 1)).unwrap_or(0);
     Choice::new(index, reason)
 }

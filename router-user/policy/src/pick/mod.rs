@@ -1,15 +1,19 @@
 //! One way of choosing a file. Each sees the candidates that the filter left, and answers with one of them.
 
+mod hash;
 mod least_in_flight;
 mod lowest_qps;
+mod p2c;
 mod prefix_cost;
 mod prefix_threshold;
 mod random;
 mod round_robin;
 
+pub(crate) use hash::hash_ring;
 pub(crate) use least_in_flight::least_in_flight;
 pub(crate) use lowest_qps::lowest_qps;
-pub(crate) use prefix_cost::prefix_cost;
+pub(crate) use p2c::p2c;
+pub(crate) use prefix_cost::{prefix_cost, priced};
 pub(crate) use prefix_threshold::prefix_threshold;
 pub(crate) use random::random;
 pub(crate) use round_robin::round_robin;
@@ -38,6 +42,8 @@ pub(crate) struct Candidate {
     pub(crate) arrivals: Option<u64>,
     /// Number of the round-robin turn it last had; 0 = none.
     pub(crate) last_turn: u64,
+    /// Its name in hash rings.
+    pub(crate) ring_seed: u64,
 }
 
 /// A choice: index among the candidates.
@@ -54,7 +60,7 @@ impl Choice {
     }
 }
 
-/// The least value's index, uniformly among those that count as equally good.
+/// The index of the least value, uniformly among those that count as equally good.
 ///
 /// Exact values: equal to the least (relative difference 1e-9). Where the least or the value itself is stale:
 /// within `band(i)` of the least, since a stale least attracts a whole burst. Never list order. O(n).
@@ -65,7 +71,7 @@ pub(crate) fn least(
     band: impl Fn(usize) -> f64,
 ) -> usize {
     let best = (0..values.len()).min_by(|&a, &b| values[a].total_cmp(&values[b])).unwrap_or(0);
-    let least = values[best];
+    let Some(&least) = values.get(best) else { return 0 };
     let slack = EQUAL * least.abs().max(1.0);
     let (mut chosen, mut equals) = (best, 0_u32);
     for (i, &value) in values.iter().enumerate() {
@@ -109,5 +115,35 @@ mod tests {
         assert_eq!(shares(&[3.0, 4.0], false), [3000, 0]);
         let hits = shares(&[3.0, 4.0, 4.5], true);
         assert!((1350..1650).contains(&hits[0]) && hits[2] == 0, "{hits:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests_support {
+    use super::{Candidate, Load};
+    use crate::load::Seats;
+    use router_common::BackendId;
+
+    /// A backend with so many in flight and nothing else.
+    pub(super) fn candidate(row: usize, requests: f64) -> Candidate {
+        let (q_tokens, c_tokens, kv_tokens, prefill_rate) = (0.0, 0.0, 1e6, 1e4);
+        Candidate {
+            id: BackendId::new(row).unwrap(),
+            load: Load {
+                requests,
+                q_tokens,
+                c_tokens,
+                kv_tokens,
+                seats: Seats::Configured(64),
+                prefill_rate,
+            },
+            is_counted: true,
+            is_stale: false,
+            matched_blocks: 0,
+            matched_tokens: 0,
+            arrivals: None,
+            last_turn: 0,
+            ring_seed: 1000 + row as u64,
+        }
     }
 }

@@ -3,22 +3,33 @@
 use rand::Rng;
 
 use super::{Candidate, Choice, least};
-use crate::cost::{PoolMeans, cost, one_request};
+use crate::cost::{PoolMeans, cost, one_request, speed_factor};
 use crate::decision::{Cost, Reason};
+use crate::tuning::Tuning;
+
+/// The cost at one candidate, and what is compared: the same, weighed by speed where that is asked for.
+pub(crate) fn priced(c: &Candidate, prompt_tokens: u64, means: &PoolMeans, tuning: &Tuning) -> (Cost, f64) {
+    let cost = cost(&c.load, prompt_tokens, c.matched_tokens, means, tuning);
+    let factor = if tuning.weigh_by_speed { speed_factor(c.load.prefill_rate, means) } else { 1.0 };
+    (cost, cost.total() * factor)
+}
 
 /// Argmin of the cost, at random among exact equals; among stale loads within one mean request of the least.
+/// `values` is scratch.
 pub(crate) fn prefix_cost(
     rng: &mut impl Rng,
     candidates: &[Candidate],
     prompt_tokens: u64,
     means: &PoolMeans,
+    tuning: &Tuning,
+    values: &mut Vec<f64>,
 ) -> Choice {
-    let costs: Vec<Cost> =
-        candidates.iter().map(|c| cost(&c.load, prompt_tokens, c.matched_tokens, means)).collect();
-    let totals: Vec<f64> = costs.iter().map(Cost::total).collect();
-    let band = |i: usize| one_request(costs[i].uncached, means);
-    let index = least(rng, &totals, |i| candidates[i].is_stale, band);
-    let reason =
-        if candidates[index].matched_tokens > 0 { Reason::CostWithPrefix } else { Reason::CostWithoutPrefix };
-    Choice { index, reason, cost: costs[index] }
+    values.clear();
+    values.extend(candidates.iter().map(|c| priced(c, prompt_tokens, means, tuning).1));
+    let uncached = |i: usize| prompt_tokens.saturating_sub(candidates[i].matched_tokens) as f64;
+    let band = |i: usize| one_request(uncached(i), means, tuning);
+    let index = least(rng, values, |i| candidates[i].is_stale, band);
+    let chosen = &candidates[index];
+    let reason = if chosen.matched_tokens > 0 { Reason::CostWithPrefix } else { Reason::CostWithoutPrefix };
+    Choice { index, reason, cost: priced(chosen, prompt_tokens, means, tuning).0 }
 }

@@ -7,23 +7,24 @@ use super::{Candidate, Choice, least_in_flight, lowest_qps};
 use crate::config::Fallback;
 use crate::decision::Reason;
 
-/// Among those with the longest match of at least `min_blocks` the least in flight; else the fallback.
+/// Among those with the longest match of at least `min_blocks` the least in flight; else the fallback. `values` is
+/// scratch.
 pub(crate) fn prefix_threshold(
     rng: &mut impl Rng,
     candidates: &[Candidate],
     min_blocks: u64,
     fallback: Fallback,
+    values: &mut Vec<f64>,
 ) -> Choice {
     let longest = candidates.iter().map(|c| c.matched_blocks).max().unwrap_or(0);
-    if longest == 0 || u64::from(longest) < min_blocks {
-        return match fallback {
-            Fallback::LeastInFlight => least_in_flight(rng, candidates, Reason::BelowThresholdLeastInFlight),
-            Fallback::LowestQps => lowest_qps(candidates, Reason::BelowThresholdLowestQps),
-        };
+    if longest > 0 && u64::from(longest) >= min_blocks {
+        let holds_longest = |c: &Candidate| c.matched_blocks == longest;
+        return least_in_flight(rng, candidates, holds_longest, Reason::PrefixMatch, values);
     }
-    let holders: Vec<usize> =
-        (0..candidates.len()).filter(|&i| candidates[i].matched_blocks == longest).collect();
-    let among: Vec<Candidate> = holders.iter().map(|&i| candidates[i]).collect();
-    let choice = least_in_flight(rng, &among, Reason::PrefixMatch);
-    Choice { index: holders[choice.index], ..choice }
+    match fallback {
+        Fallback::LeastInFlight => {
+            least_in_flight(rng, candidates, |_| true, Reason::BelowThresholdLeastInFlight, values)
+        }
+        Fallback::LowestQps => lowest_qps(candidates, |_| true, Reason::BelowThresholdLowestQps),
+    }
 }

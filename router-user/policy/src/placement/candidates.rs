@@ -5,38 +5,70 @@ use router_common::BackendId;
 use super::Placement;
 use super::entry::Entry;
 use crate::config::OwnCounts;
-use crate::cost::{Load, PoolMeans};
+use crate::cost::{Load, PoolKnown, PoolMeans};
 use crate::decision::PickError;
 use crate::filter::{Gate, Verdict, judge, refusal, serves};
-use crate::load::ewma::pool_mean;
+use crate::load::InFlight;
 use crate::pick::Candidate;
-use crate::prefix::Matches;
+use crate::prefix::Walk;
 use crate::request::RequestShape;
 use crate::time::Nanos;
 
+/// A mean over those that have a value.
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    n: u32,
+}
+
+impl Mean {
+    fn add(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.n += 1;
+        }
+    }
+
+    fn value(self) -> Option<f64> {
+        (self.n > 0).then(|| self.sum / f64::from(self.n))
+    }
+}
+
 impl Placement {
-    /// The candidates in list order (never empty), and the means of their pool.
-    pub(super) fn candidates(
+    /// Fills `found` with the candidates in list order.
+    ///
+    /// # Errors
+    /// Nobody is left; the nearest miss says why.
+    pub(super) fn find_candidates(
         &mut self,
         now: Nanos,
         request: &RequestShape,
         tried: &[BackendId],
-        matches: &Matches,
-    ) -> Result<(Vec<Candidate>, PoolMeans), PickError> {
+        walk: &Walk,
+        means: &PoolMeans,
+        found: &mut Vec<Candidate>,
+    ) -> Result<(), PickError> {
+        found.clear();
         let model = request.model.as_deref();
-        self.settle(now);
-        let means = self.pool_means(model);
         let mut furthest = None;
-        let mut found = Vec::with_capacity(self.order.len());
         for at in 0..self.order.len() {
             let id = self.order[at];
-            let verdict = self.judge(id, model, tried);
-            furthest = furthest.max(verdict);
-            if verdict == Some(Verdict::Candidate) {
-                found.extend(self.candidate(now, request, id, matches, means.proven_seats));
+            let others = self.table.others(id);
+            let Some(entry) = &self.entries[id.index()] else { continue };
+            let gate = Gate {
+                spec: &entry.spec,
+                models: &entry.models,
+                is_ready: entry.is_ready,
+                requests: entry.load.in_flight().requests.saturating_add(others.requests),
+                was_tried: tried.contains(&id),
+            };
+            let verdict = judge(gate, model);
+            furthest = furthest.max(Some(verdict));
+            if verdict == Verdict::Candidate {
+                found.extend(self.candidate(now, request, id, others, walk, means));
             }
         }
-        if found.is_empty() { Err(refusal(furthest)) } else { Ok((found, means)) }
+        if found.is_empty() { Err(refusal(furthest)) } else { Ok(()) }
     }
 
     /// One backend as the pickers see it.
@@ -45,85 +77,78 @@ impl Placement {
         now: Nanos,
         request: &RequestShape,
         id: BackendId,
-        matches: &Matches,
-        proven_seats: u32,
+        others: InFlight,
+        walk: &Walk,
+        means: &PoolMeans,
     ) -> Option<Candidate> {
-        let others = self.table.others(id);
-        let means = self.entries[id.index()].as_ref()?.load.mean_request().unwrap_or_default();
-        let interval = self.config.scrape_interval;
-        let exact = self.config.own_counts == OwnCounts::Exact;
+        let fade = self.fade();
+        let tuning = &self.config.tuning;
+        let is_exact = self.config.own_counts == OwnCounts::Exact;
         let entry = self.entries[id.index()].as_mut()?;
         let own = entry.load.in_flight();
-        let foreign = entry.foreign.now(now, interval).value().unwrap_or(0.0);
-        let reported = reported_requests(entry);
-        let mut load = Load {
-            requests: f64::from(own.requests) + f64::from(others.requests) + foreign,
-            q_tokens: own.q_tokens as f64 + others.q_tokens as f64 + foreign * means.0,
-            c_tokens: own.c_tokens as f64 + others.c_tokens as f64 + foreign * means.1,
-            kv_tokens: entry.kv_tokens() as f64,
-            seats: entry.load.seats.seats(entry.spec.max_num_seqs, entry.report.seats, proven_seats),
+        let foreign = entry.foreign.now(now, fade).value().unwrap_or(0.0);
+        let reported = if is_exact { None } else { entry.reported_requests(now, fade) };
+        let counted = f64::from(own.requests) + f64::from(others.requests) + foreign;
+        let load = Load {
+            requests: if is_exact { counted } else { reported.unwrap_or(0.0) },
+            q_tokens: own.q_tokens as f64 + others.q_tokens as f64 + foreign * means.uncached,
+            c_tokens: own.c_tokens as f64 + others.c_tokens as f64 + foreign * means.prompt,
+            kv_tokens: entry.kv_tokens(tuning) as f64,
+            seats: entry.load.seats.seats(entry.spec.max_num_seqs, entry.report.seats, means.proven_seats),
+            prefill_rate: entry.prefill_rate(tuning),
         };
-        if !exact {
-            load.requests = reported.unwrap_or(0.0);
-        }
-        let matched_blocks = matches.blocks(id);
+        let matched_blocks = walk.leading_blocks(id);
         Some(Candidate {
             id,
             load,
-            is_counted: exact || reported.is_some(),
-            is_stale: !exact || foreign > 0.0,
+            is_counted: is_exact || reported.is_some(),
+            is_stale: !is_exact || foreign > 0.0,
             matched_blocks,
-            matched_tokens: request.matched_tokens(matched_blocks),
+            matched_tokens: request.matched_tokens(matched_blocks, means.chars_per_token),
             arrivals: entry.arrivals.in_window(now),
             last_turn: entry.last_turn,
+            ring_seed: entry.ring_seed,
         })
     }
 
-    /// Means over the backends that serve the model, ready or not.
+    /// Means over the backends that serve the model, ready or not. O(backends).
     pub(super) fn pool_means(&self, model: Option<&str>) -> PoolMeans {
-        let pool = || {
-            self.order
-                .iter()
-                .filter_map(|id| self.entries[id.index()].as_ref())
-                .filter(|e| serves(&e.spec, &e.models, model))
+        let [mut decode, mut rate, mut uncached, mut prompt, mut chars] = [Mean::default(); 5];
+        let mut proven_seats = 0;
+        for entry in self.pool(model) {
+            decode.add(entry.load.decode_seconds().value());
+            rate.add(entry.load.prefill_rate().value());
+            chars.add(entry.load.chars_per_token().value());
+            let request = entry.load.mean_request();
+            uncached.add(request.map(|m| m.0));
+            prompt.add(request.map(|m| m.1));
+            proven_seats = proven_seats.max(entry.load.seats.proven());
+        }
+        let known = PoolKnown {
+            decode_seconds: decode.value(),
+            prefill_rate: rate.value(),
+            uncached: uncached.value(),
+            prompt: prompt.value(),
+            chars_per_token: chars.value(),
+            proven_seats,
         };
-        let uncached = pool_mean(pool().map(|e| e.load.mean_request().map(|m| m.0)));
-        let prompt = pool_mean(pool().map(|e| e.load.mean_request().map(|m| m.1)));
-        PoolMeans::new(
-            pool_mean(pool().map(|e| e.load.decode_seconds().value())),
-            pool_mean(pool().map(|e| e.load.prefill_rate().value())),
-            uncached.zip(prompt),
-            pool().map(|e| e.load.seats.proven()).max().unwrap_or(0),
-        )
+        PoolMeans::new(&known, &self.config.tuning)
     }
 
     /// Lets time pass: predicted prefills end, long waits teach seats.
-    fn settle(&mut self, now: Nanos) {
+    pub(super) fn settle(&mut self, now: Nanos) {
+        let tuning = &self.config.tuning;
         for id in &self.order {
             if let Some(entry) = &mut self.entries[id.index()] {
-                let rate = entry.prefill_rate();
+                let rate = entry.prefill_rate(tuning);
                 entry.load.expire_predicted(now);
-                entry.load.learn_from_waiting(now, rate);
+                entry.load.learn_from_waiting(now, rate, tuning);
             }
         }
     }
 
-    fn judge(&self, id: BackendId, model: Option<&str>, tried: &[BackendId]) -> Option<Verdict> {
-        let entry = self.entries[id.index()].as_ref()?;
-        let requests = entry.load.in_flight().requests.saturating_add(self.table.others(id).requests);
-        let gate = Gate {
-            spec: &entry.spec,
-            models: &entry.models,
-            is_ready: entry.is_ready,
-            requests,
-            was_tried: tried.contains(&id),
-        };
-        Some(judge(gate, model))
+    fn pool(&self, model: Option<&str>) -> impl Iterator<Item = &Entry> {
+        let entries = self.order.iter().filter_map(|id| self.entries[id.index()].as_ref());
+        entries.filter(move |e| serves(&e.spec, &e.models, model))
     }
-}
-
-/// Requests there by the last report and what was dispatched since; `None` without a report.
-fn reported_requests(entry: &Entry) -> Option<f64> {
-    let total = entry.report.running.value()?.saturating_add(entry.report.waiting.value()?);
-    Some(f64::from(total.saturating_add(entry.load.dispatched_since_report())))
 }

@@ -35,6 +35,8 @@ pub struct BackendSnapshot {
     pub decode_seconds: Option<(f64, u64)>,
     /// Learned prefill rate, tokens per second, and its observations.
     pub prefill_rate: Option<(f64, u64)>,
+    /// Learned bytes of JSON text per prompt token, and its observations.
+    pub chars_per_token: Option<(f64, u64)>,
     /// Blocks in the prefix index.
     pub index_blocks: usize,
 }
@@ -43,7 +45,7 @@ impl Placement {
     /// What is held of a backend; `None` if there is none at the row.
     #[must_use]
     pub fn snapshot(&self, now: Nanos, id: BackendId) -> Option<BackendSnapshot> {
-        let entry = self.entries[id.index()].as_ref()?;
+        let entry = self.entry(id)?;
         let proven = self.pool_means(entry.spec.model.as_deref()).proven_seats;
         Some(BackendSnapshot {
             spec: entry.spec.clone(),
@@ -52,12 +54,13 @@ impl Placement {
             own: entry.load.in_flight(),
             streaming: entry.load.streaming(),
             others: self.table.others(id),
-            foreign: entry.foreign.now(now, self.config.scrape_interval),
+            foreign: entry.foreign.now(now, self.fade()),
             report: entry.report.clone(),
             seats: entry.load.seats.seats(entry.spec.max_num_seqs, entry.report.seats, proven),
-            kv_tokens: entry.kv_tokens(),
+            kv_tokens: entry.kv_tokens(&self.config.tuning),
             decode_seconds: entry.load.decode_seconds().with_count(),
             prefill_rate: entry.load.prefill_rate().with_count(),
+            chars_per_token: entry.load.chars_per_token().with_count(),
             index_blocks: self.trie.held_blocks(id),
         })
     }

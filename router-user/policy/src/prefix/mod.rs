@@ -1,8 +1,8 @@
 //! The prefix index: prompts as chains of block hashes, and which backend holds which block.
 
 pub mod block;
-mod lru;
+mod slab;
 pub mod trie;
 
 pub use block::{BLOCK_BYTES, Chain, ChainBuilder, HashKey};
-pub use trie::{Matches, Trie};
+pub use trie::{Pin, Trie, TrieCounters, Walk};

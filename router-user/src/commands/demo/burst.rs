@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use engine_sim::{EngineConfig, Profile};
 use indicatif::{ProgressBar, ProgressStyle};
-use router_policy::{BackendId, Fallback, Outcome, PolicyConfig, PolicyName};
+use router_policy::{BackendId, Fallback, Outcome, PolicyConfig, PolicyName, Usage};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -210,7 +210,7 @@ async fn forced(stage: &Stage, id: BackendId, messages: &[Value], max_tokens: u3
     let engine =
         &stage.engines[stage.router().ledger().backends().iter().position(|&b| b == id).unwrap_or(0)];
     ask_noting(engine.addr(), body, || guard.first_byte()).await?;
-    guard.finish(Outcome::Completed);
+    guard.finish(Outcome::Completed, &Usage::default());
     Ok(())
 }
 

@@ -1,0 +1,83 @@
+//! What feeds the façade: the set of backends, their readiness, their models, their reports.
+
+use router_common::BackendId;
+
+use super::Placement;
+use super::entry::Entry;
+use crate::backend::{BackendSpec, Models, Report};
+use crate::load::InFlight;
+use crate::load::arrivals::Arrivals;
+use crate::time::Nanos;
+
+impl Placement {
+    /// Rows with a backend, in the order they came.
+    #[must_use]
+    pub fn backends(&self) -> &[BackendId] {
+        &self.order
+    }
+
+    /// Adds a backend at row `id`, or changes its configuration. A new one is not ready until told so.
+    pub fn set_backend(&mut self, id: BackendId, spec: BackendSpec) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.spec = spec;
+            return;
+        }
+        if self.entries.len() <= id.index() {
+            self.entries.resize_with(id.index() + 1, || None);
+        }
+        let arrivals = Arrivals::new(self.config.request_stats_window);
+        let entry = Entry::new(spec, self.next_generation, arrivals, &self.config.tuning);
+        self.entries[id.index()] = Some(entry);
+        self.next_generation += 1;
+        self.order.push(id);
+    }
+
+    /// Removes a backend and what the index holds of it. Tickets still out end without effect.
+    pub fn remove_backend(&mut self, id: BackendId) {
+        if self.entries.get_mut(id.index()).and_then(Option::take).is_some() {
+            self.order.retain(|&o| o != id);
+            self.trie.clear(id);
+            self.table.publish(id, InFlight::default());
+        }
+    }
+
+    /// Whether requests may go there.
+    pub fn set_ready(&mut self, id: BackendId, ready: bool) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.is_ready = ready;
+        }
+    }
+
+    /// What models it serves.
+    pub fn set_models(&mut self, id: BackendId, models: Models) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.models = models;
+        }
+    }
+
+    /// To be called when a scrape is sent, so that the report is compared with the most that was in flight since.
+    pub fn report_begins(&mut self, id: BackendId) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.load.report_begins();
+        }
+    }
+
+    /// What a scrape said.
+    pub fn report(&mut self, now: Nanos, id: BackendId, report: Report) {
+        let others = self.table.others(id).requests;
+        let Some(entry) = self.entry_mut(id) else { return };
+        let ours = entry.load.report_ends().saturating_add(others);
+        let total = match (report.running.value(), report.waiting.value()) {
+            (Some(running), Some(waiting)) => Some(running.saturating_add(waiting)),
+            _ => None,
+        };
+        entry.foreign.on_report(now, total, ours);
+        entry.load.seats.on_report(now, report.running, report.waiting);
+        entry.report = report;
+    }
+
+    /// Forgets what the backend is believed to hold (it restarted).
+    pub fn clear_cache(&mut self, id: BackendId) {
+        self.trie.clear(id);
+    }
+}

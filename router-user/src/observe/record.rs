@@ -1,0 +1,203 @@
+//! Decision records: one compact JSON line a decision, written by a thread of its own.
+//!
+//! A record holds every candidate's terms, what was known and how old it was; a prompt is its size and a keyed hash,
+//! never text. Invariant: a slow disk never slows a request. What does not fit into the queue is dropped and counted,
+//! and a disk that cannot be written is said once.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use router_policy::{BackendId, CandidateRecord, Cost, Record};
+use serde::{Deserialize, Serialize};
+
+/// Records that may wait for the disk.
+const QUEUE: usize = 4096;
+
+/// One line of the file. Tokens unless a unit is named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Number of the decision in its process.
+    pub id: u64,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub at_ns: u64,
+    /// Keyed hash of the prompt's last complete block, hexadecimal.
+    pub prompt: String,
+    /// Prompt tokens, estimated.
+    pub tokens: u64,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// Where it went.
+    pub chosen: String,
+    /// Why.
+    pub reason: String,
+    /// Pool means: decode seconds, prefill tokens per second, characters per token.
+    pub means: [f64; 3],
+    /// Everybody who was compared.
+    pub candidates: Vec<CandidateLine>,
+}
+
+/// One candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CandidateLine {
+    /// Which.
+    pub backend: String,
+    /// Requests in flight; `null` = unknown.
+    pub in_flight: Option<f64>,
+    /// Of those, foreign ones; `null` = no report.
+    pub foreign: Option<f64>,
+    /// Age of the report in seconds; `null` = never heard.
+    pub report_age_s: Option<f64>,
+    /// Whether the count was only as fresh as the report.
+    pub stale: bool,
+    /// Cached there, as believed.
+    pub matched: u64,
+    /// Unanswered prefill, prompt tokens in flight, KV pool.
+    pub q_c_k: [f64; 3],
+    /// Seats and how they are known.
+    pub seats: (u32, String),
+    /// Uncached, disturbance, queued, context, overflow, seat.
+    pub cost: [f64; 6],
+    /// What was compared.
+    pub compared: f64,
+}
+
+impl Line {
+    /// A record with URLs in the place of rows.
+    #[must_use]
+    pub fn new(record: &Record, url: impl Fn(BackendId) -> String) -> Self {
+        let means = &record.means;
+        Self {
+            id: record.id,
+            at_ns: record.at.0,
+            prompt: format!("{:032x}", record.prompt_hash),
+            tokens: record.prompt_tokens,
+            stream: record.stream,
+            chosen: url(record.chosen),
+            reason: record.reason.as_str().to_owned(),
+            means: [means.decode_seconds, means.prefill_rate, means.chars_per_token],
+            candidates: record.candidates.iter().map(|c| CandidateLine::new(c, url(c.backend))).collect(),
+        }
+    }
+}
+
+impl CandidateLine {
+    fn new(c: &CandidateRecord, backend: String) -> Self {
+        let Cost { uncached, disturbance, queued, context, overflow, seat } = c.cost;
+        Self {
+            backend,
+            in_flight: c.requests,
+            foreign: c.foreign,
+            report_age_s: c.report_age_seconds,
+            stale: c.is_stale,
+            matched: c.matched_tokens,
+            q_c_k: [c.q_tokens, c.c_tokens, c.kv_tokens],
+            seats: (c.seats.count(), c.seats.source().to_owned()),
+            cost: [uncached, disturbance, queued, context, overflow, seat],
+            compared: c.compared,
+        }
+    }
+}
+
+/// Takes records of all workers. The writing thread ends, with all written, when the last of it is dropped.
+#[derive(Debug)]
+pub struct Recorder {
+    queue: SyncSender<Box<Record>>,
+    dropped: Counter,
+}
+
+impl Recorder {
+    /// Opens the file (appending) and starts the thread. `urls` names the rows.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the thread not started.
+    pub fn start(
+        path: &Path,
+        urls: Vec<(BackendId, String)>,
+        series: &mut Registry,
+    ) -> std::io::Result<Arc<Self>> {
+        let file = File::options().create(true).append(true).open(path)?;
+        let dropped = Counter::default();
+        let help = "Decision records dropped because the disk was too slow";
+        series.register("unlatch_records_dropped", help, dropped.clone());
+        let (queue, records) = sync_channel(QUEUE);
+        std::thread::Builder::new()
+            .name("record".to_owned())
+            .spawn(move || write_all(file, &records, &urls))?;
+        Ok(Arc::new(Self { queue, dropped }))
+    }
+
+    /// Takes a record; never waits.
+    pub fn take(&self, record: Box<Record>) {
+        if self.queue.try_send(record).is_err() {
+            self.dropped.inc();
+        }
+    }
+}
+
+/// Writes until every sender is gone; flushes whenever the queue is empty.
+fn write_all(file: File, records: &Receiver<Box<Record>>, urls: &[(BackendId, String)]) {
+    let mut out = BufWriter::new(file);
+    let url = |id: BackendId| {
+        urls.iter().find(|(row, _)| *row == id).map_or_else(String::new, |(_, url)| url.clone())
+    };
+    let mut has_failed = false;
+    while let Ok(first) = records.recv() {
+        let mut next = Some(first);
+        while let Some(record) = next {
+            let written = serde_json::to_writer(&mut out, &Line::new(&record, url))
+                .map_err(std::io::Error::from)
+                .and_then(|()| out.write_all(b"\n"));
+            next = written.is_ok().then(|| records.try_recv().ok()).flatten();
+        }
+        if let (Err(error), false) = (out.flush(), has_failed) {
+            tracing::warn!(%error, "decision records cannot be written");
+            has_failed = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, Recorder};
+    use prometheus_client::registry::Registry;
+    use router_policy::{Alone, BackendId, BackendSpec, Nanos, Placement, PolicyConfig, RequestShape};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_record_is_one_line_that_reads_back_and_names_every_candidate() {
+        let mut placement =
+            Placement::new(PolicyConfig { record: true, ..PolicyConfig::default() }, Box::new(Alone), 1);
+        let ids = [0, 1].map(|row| BackendId::new(row).unwrap());
+        for id in ids {
+            placement.set_backend(id, BackendSpec::default());
+            placement.set_ready(id, true);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("decisions");
+        let urls = ids.map(|id| (id, format!("http://e{}", id.index()))).to_vec();
+        let recorder = Recorder::start(&path, urls, &mut Registry::default()).unwrap();
+        let decision = placement.pick(Nanos(5), &RequestShape::unshaped(), &[]).unwrap();
+        let record = decision.record.unwrap();
+        let expected = record.chosen.index();
+        recorder.take(record);
+        drop(recorder);
+        let end = Instant::now() + Duration::from_secs(10);
+        let text = loop {
+            let text = std::fs::read_to_string(&path).unwrap();
+            if text.ends_with('\n') {
+                break text;
+            }
+            assert!(Instant::now() < end, "the record is written when the recorder is gone");
+            std::thread::yield_now();
+        };
+        let line: Line = serde_json::from_str(text.trim_end()).unwrap();
+        assert_eq!((line.at_ns, line.chosen), (5, format!("http://e{expected}")));
+        assert_eq!(line.candidates.len(), 2);
+        assert_eq!(line.candidates[0].report_age_s, None, "never heard is null, not 0");
+    }
+}
