@@ -74,11 +74,16 @@ fn a_placement_allocates_nothing_in_the_steady_state() {
                 }
             }
         };
-        // Long enough for chance to have filled every room it ever fills.
-        place(8000);
-        let before = ALLOCATIONS.with(Cell::get);
-        place(400);
-        assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{policy:?}");
+        place(2000);
+        // Chance may once more fill a room than ever before; whatever a placement itself allocates shows 1,600 times.
+        let segments: Vec<u64> = (0..4)
+            .map(|_| {
+                let before = ALLOCATIONS.with(Cell::get);
+                place(400);
+                ALLOCATIONS.with(Cell::get) - before
+            })
+            .collect();
+        assert!(segments.iter().all(|n| *n <= 2) && segments.contains(&0), "{policy:?}: {segments:?}");
     }
 }
 
