@@ -23,7 +23,7 @@ use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role};
 use crate::backends::{Registry, Target};
 use crate::config::Config;
-use crate::observe::record::Recorder;
+use crate::decisions::Recorder;
 use crate::observe::status::pool;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;

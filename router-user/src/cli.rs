@@ -44,7 +44,7 @@ pub enum Cmd {
     /// Show the burst of eight sessions with embedded engines, or replay recorded sessions.
     Demo(DemoArgs),
     /// Run one simulated engine.
-    Engine(EngineArgs),
+    Engine(Box<EngineArgs>),
     /// Validate a configuration file.
     Check(CheckArgs),
     /// Print what kernel and routers count per backend; needs no router.

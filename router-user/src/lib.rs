@@ -10,6 +10,7 @@ pub mod cli;
 pub mod clock;
 pub mod commands;
 pub mod config;
+pub mod decisions;
 pub mod error;
 pub mod forward;
 pub mod observe;

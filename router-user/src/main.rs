@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let ended = match cli.command {
         Cmd::Serve(args) => Ok(serve::run(args)),
         Cmd::Demo(args) => demo::run(&args),
-        Cmd::Engine(args) => engine::run(args),
+        Cmd::Engine(args) => engine::run(*args),
         Cmd::Check(args) => Ok(check::run(&args)),
         Cmd::Status(args) => status::run(&args),
         Cmd::Bpf(args) => bpf::run(&args),

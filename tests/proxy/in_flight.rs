@@ -1,6 +1,6 @@
 //! Every end of a request gives its count back, exactly once; and the engine hears of it.
 
-use router_policy::Outcome;
+use router_policy::{Outcome, Usage};
 use router_tests::backend::{Backend, Then};
 use router_tests::client::{Client, ask, chat, post};
 use router_tests::router::{config, in_flight, start, wait_idle};
@@ -117,6 +117,6 @@ fn a_forced_placement_is_counted_like_any_other() {
     let shape = router_policy::RequestShape::unshaped();
     let (placed, guard) = router.ledger().pick_forced(&shape, id).unwrap();
     assert_eq!((placed.backend, router.in_flight()), (id, 1));
-    guard.finish(Outcome::Completed);
+    guard.finish(Outcome::Completed, &Usage::default());
     assert_eq!(router.in_flight(), 0);
 }

@@ -3,7 +3,6 @@
 
 pub mod admin;
 pub mod metrics;
-pub mod record;
 pub mod status;
 pub mod tracing;
 

@@ -144,6 +144,7 @@ const BANS: &[Ban] = &[
             "router-user/src/observe/status",
             // These write JSON: answers of the router's own, and what commands print and replay.
             "router-user/src/error.rs",
+            "router-user/src/decisions",
             "router-user/src/proxy/own",
             "router-user/src/commands/",
         ],
