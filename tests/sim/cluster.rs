@@ -158,7 +158,7 @@ impl Cluster {
             chain.update(text.as_bytes());
             prompt.push(text.as_bytes());
         }
-        let shape = RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true };
+        let shape = RequestShape { chain: chain.finish(), shaped: true, stream: true, ..RequestShape::default() };
         let live: Vec<u32> = self.engines.iter().map(|e| e.stats().live()).collect();
         let decision = match sessions[session].forced {
             Some(row) => self.placement.pick_forced(self.now, &shape, id(row)),

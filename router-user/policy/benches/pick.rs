@@ -19,7 +19,7 @@ fn shape(key: &HashKey, session: usize, bytes: usize) -> RequestShape {
     // A shared system prompt of half the size, then a session's own text.
     chain.update(&vec![b's'; bytes / 2]);
     chain.update(format!("{session:08} ").repeat(bytes / 18).as_bytes());
-    RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true }
+    RequestShape { chain: chain.finish(), shaped: true, stream: true, ..RequestShape::default() }
 }
 
 fn nanoseconds_per_request(backends: usize, bytes: usize) -> u64 {

@@ -9,7 +9,7 @@ pub const CHARS_PER_TOKEN: u64 = 4;
 const BLOCK_TOKENS: u64 = BLOCK_BYTES as u64 / CHARS_PER_TOKEN;
 
 /// Shape of one request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestShape {
     /// The model the client named, as it named it.
     pub model: Option<Box<str>>,
@@ -19,6 +19,16 @@ pub struct RequestShape {
     pub shaped: bool,
     /// Whether the client asked for a stream.
     pub stream: bool,
+    /// Answers asked for; at least 1. They share the prompt.
+    pub n: u32,
+    /// Tokens each answer may have at most, if the client said so.
+    pub max_tokens: Option<u32>,
+}
+
+impl Default for RequestShape {
+    fn default() -> Self {
+        Self { model: None, chain: Chain::default(), shaped: false, stream: false, n: 1, max_tokens: None }
+    }
 }
 
 impl RequestShape {

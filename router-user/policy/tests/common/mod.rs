@@ -18,7 +18,7 @@ pub fn chat(messages: &[String]) -> RequestShape {
         chain.update(m.as_bytes());
         chain.update(&[0]);
     }
-    RequestShape { model: None, chain: chain.finish(), shaped: true, stream: true }
+    RequestShape { chain: chain.finish(), shaped: true, stream: true, ..RequestShape::default() }
 }
 
 pub fn ids() -> [BackendId; 2] {
