@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-use super::{DEPTH_MAX, Scanner, is_text, plain_run, unescape};
+use super::{DEPTH_MAX, Scanner, name, unescape};
 use crate::parse::BodyError;
 
 /// A raw key and a raw value.
@@ -116,24 +116,54 @@ fn strings_stop_at_the_right_byte_at_every_offset() {
 }
 
 #[test]
-fn a_run_of_plain_bytes_ends_where_a_bytewise_search_says() {
-    let stop = |b: &u8| matches!(b, b'"' | b'\\' | 0..0x20);
-    for (at, byte) in (0..24).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
-        // Bytes around the borders of the classes, so that a borrow between bytes would show.
-        let mut text: Vec<u8> =
-            [0x20, 0xff, 0x21, 0x80, 0x23, 0x5b, 0x5d].into_iter().cycle().take(24).collect();
-        text[at] = byte;
-        assert_eq!(plain_run(&text), text.iter().position(stop).unwrap_or(24), "{byte:#x} at {at}");
+fn half_a_surrogate_pair_is_noted_and_a_pair_is_not() {
+    let notes = |text: &str| {
+        let mut s = Scanner::new(text.as_bytes());
+        s.skip().unwrap();
+        s.end().unwrap();
+        s.has_lone_surrogate()
+    };
+    for pair in [
+        r#""\ud83e\udd80""#,
+        r#""\uD83E\uDD80x""#,
+        r#"["\ud800\udc00","\udbff\udfff"]"#,
+        r#""\\ud83e""#,
+        r#""\ue000\ud7ff""#,
+    ] {
+        assert!(!notes(pair), "{pair}");
+    }
+    for half in [
+        r#""\ud83e""#,
+        r#""\udd80""#,
+        r#""\ud83e\ud83e\udd80""#,
+        r#"{"a":["\udbffx\udc00"]}"#,
+        r#"{"\ud83e\u0041":1}"#,
+    ] {
+        assert!(notes(half), "{half}");
+    }
+}
+
+#[test]
+fn escapes_are_read_at_every_offset_of_a_window() {
+    for before in 0..140 {
+        for escape in [r"\\", r#"\""#, r"\u0022", r"\u005c", r"\ud83e\udd80", r"\n\n\n\n", r#"\\\""#] {
+            let text = format!("\"{}{escape}\\\\\" ", "x".repeat(before));
+            let mut s = Scanner::new(text.as_bytes());
+            assert_eq!(s.string().unwrap().len(), before + escape.len() + 2, "{text}");
+        }
     }
 }
 
 #[test]
 fn names_are_found_however_they_are_escaped() {
-    assert!(is_text(b"model", "model"));
-    assert!(is_text(br"m\u006fdel", "model"));
-    assert!(is_text(br"\u006d\u006f\u0064\u0065\u006c", "model"));
-    assert!(!is_text(br"m\u006fdels", "model"));
-    assert!(!is_text(b"Model", "model"));
+    for raw in ["model", r"m\u006fdel", r"\u006d\u006f\u0064\u0065\u006c"] {
+        assert_eq!(&*name(raw.as_bytes()), b"model");
+    }
+    for raw in [r"m\u006fdels", "Model", r"model\u0000"] {
+        assert_ne!(&*name(raw.as_bytes()), b"model");
+    }
+    let long = r"\u0061".repeat(100);
+    assert_eq!(&*name(long.as_bytes()), long.as_bytes(), "a key too long to be a name is not copied");
 }
 
 #[test]
