@@ -158,7 +158,8 @@ impl Cluster {
             chain.update(text.as_bytes());
             prompt.push(text.as_bytes());
         }
-        let shape = RequestShape { chain: chain.finish(), shaped: true, stream: true, ..RequestShape::default() };
+        let shape =
+            RequestShape { chain: chain.finish(), shaped: true, stream: true, ..RequestShape::default() };
         let live: Vec<u32> = self.engines.iter().map(|e| e.stats().live()).collect();
         let decision = match sessions[session].forced {
             Some(row) => self.placement.pick_forced(self.now, &shape, id(row)),
