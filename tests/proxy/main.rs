@@ -8,5 +8,6 @@ mod limits;
 mod malformed;
 mod own;
 mod retry;
+mod shapes;
 mod shutdown;
 mod stream;

@@ -12,6 +12,7 @@ mod ci;
 mod demo;
 mod deny;
 mod ebpf;
+mod fuzz;
 mod install;
 mod lint;
 mod paths;
@@ -60,6 +61,8 @@ enum Verb {
     Deny,
     /// Measure; without a name, list what can be measured
     Bench(bench::Args),
+    /// Fuzz what reads bytes from outside, and the placement
+    Fuzz(fuzz::Args),
     /// Run every gate, as the CI does
     Ci,
 }
@@ -85,6 +88,7 @@ fn dispatch(verb: Verb) -> Result<ExitCode> {
         Verb::Lint => lint::run(&ws)?,
         Verb::Deny => deny::run(&ws)?,
         Verb::Bench(args) => bench::run(&ws, &args)?,
+        Verb::Fuzz(args) => fuzz::run(&ws, &args)?,
         Verb::Ci => ci::run(&ws)?,
     }
     Ok(ExitCode::SUCCESS)

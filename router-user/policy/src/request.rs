@@ -3,7 +3,7 @@
 use crate::prefix::{BLOCK_BYTES, Chain};
 
 /// Shape of one request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestShape {
     /// The model the client named, as it named it.
     pub model: Option<Box<str>>,
@@ -15,6 +15,24 @@ pub struct RequestShape {
     pub stream: bool,
     /// Hash of the session's name, where the client gave one.
     pub session: Option<u64>,
+    /// Answers asked for; at least 1. They share the prompt.
+    pub n: u32,
+    /// Tokens each answer may have at most, if the client said so.
+    pub max_tokens: Option<u32>,
+}
+
+impl Default for RequestShape {
+    fn default() -> Self {
+        Self {
+            model: None,
+            chain: Chain::default(),
+            shaped: false,
+            stream: false,
+            n: 1,
+            max_tokens: None,
+            session: None,
+        }
+    }
 }
 
 impl RequestShape {

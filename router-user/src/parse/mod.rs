@@ -1,5 +1,6 @@
-//! From a request's bytes to its shape: what the path is ([`path`]), what the body asks for (an object of the OpenAI dialects, over the
-//! scanner [`json`]). Pure functions; the bytes stay with the caller, who forwards them as they came.
+//! From a request's bytes to its shape: what the path is ([`path`]), what the body asks for (`openai`) and what of it
+//! is prompt (`prompt`), both over the scanner [`json`]. Pure functions; the bytes stay with the caller, who forwards
+//! them as they came.
 
 use bytes::Bytes;
 use router_policy::RequestShape;
@@ -8,6 +9,7 @@ use router_policy::prefix::HashKey;
 pub mod json;
 mod openai;
 pub mod path;
+mod prompt;
 mod session;
 
 pub use path::classify;
@@ -36,11 +38,14 @@ pub struct BodyError {
     pub at: usize,
 }
 
-/// Reads the shape of a body on an inference path. One scan of the whole body, then one of the prompt's part, which
-/// is hashed where it lies: no copy, no allocation but the hashes; O(bytes).
+/// Reads the shape of a body on an inference path. One scan of the body; the prompt's part is then hashed where it
+/// lies: no copy, no allocation but the hashes, token ids and a list of the prompt's pieces; O(bytes).
 ///
 /// A model that is absent, `null`, empty or no text is `None`: any backend may serve the request. A prompt that
-/// cannot be read (`messages` is a number) gives a shape that is not `shaped`.
+/// cannot be read (`messages` is a number), or a body with half a surrogate pair, gives a shape that is not `shaped`.
+/// Pictures, sounds and files take part by a hash of their URL or bytes, which counts 16 bytes. Token ids count four
+/// bytes each. Of a batch of prompts the first decides the chain, and all count in its bytes: an engine caches each
+/// by itself, but the batch goes to one backend.
 ///
 /// # Errors
 /// [`BodyError`] if the body is empty, no JSON object, not closed, or nested deeper than [`json::DEPTH_MAX`]. Legal

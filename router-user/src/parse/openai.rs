@@ -1,73 +1,127 @@
-//! The shape of an inference request: model, stream, and the prompt as a chain of block hashes.
+//! The shape of an inference request: what it asks for, and its prompt as a chain of block hashes.
 //!
 //! It reads best effort what the OpenAI, Anthropic and engine dialects share and never judges a schema: unknown
 //! fields, roles and part types are the engine's business. Of a repeated key the last counts, as engines have it.
-//! Prompt text goes into the chain as the bytes of the JSON text; borders are bytes below 0x20, which a JSON string
-//! cannot hold, so that no two different prompts give the same bytes.
+//! The chain's order is fixed, whatever the order of keys in the body: model, adapter, cache salt (these three are
+//! the chain's domain: prompts that differ in one share nothing), tools, system text, then per message role and
+//! content. Prompt text goes into the chain as the bytes of the JSON text.
+//!
+//! An adapter is a model's name for vLLM, which needs nothing more; the engines that take it beside the model each
+//! have a key of their own, all of which are read. Values in the domain count as they are written, `null` as absent.
 
 use router_policy::RequestShape;
-use router_policy::prefix::{ChainBuilder, HashKey};
+use router_policy::prefix::{Chain, ChainBuilder, HashKey};
 
 use super::BodyError;
-use super::json::{Kind, Scanner, is_text, unescape};
+use super::json::{Scanner, name, unescape};
+use super::prompt::Section;
 
 /// Bytes of a model's name kept; a longer one is cut and ends in `…`, so that it matches no configured name.
 const MODEL_BYTES_MAX: usize = 1024;
 
 /// Before the tools.
-const TOOLS: &[u8] = &[0x01];
-/// Before a message's role.
-const ROLE: &[u8] = &[0x02];
-/// Before each text: a content, a text part, one prompt of a batch.
-const TEXT: &[u8] = &[0x03];
-/// Before the 16 bytes that stand for a part that is no text.
-const PART: &[u8] = &[0x04];
-/// Before the tool calls of a message.
-const CALLS: &[u8] = &[0x05];
+const TOOLS: u8 = 0x01;
 
-/// Values of the outermost object that matter, as they are written; each is known to be legal JSON.
+/// Keys of an adapter: SGLang's, TensorRT-LLM's, TGI's and LoRAX's, llama.cpp's, and the plain word.
+const ADAPTER: [&[u8]; 5] = [b"lora_path", b"lora_request", b"adapter_id", b"lora", b"adapter"];
+
+/// Keys of the most tokens to answer with; of several the first counts, as engines have it.
+const MAX_TOKENS: [&[u8]; 3] = [b"max_completion_tokens", b"max_tokens", b"max_output_tokens"];
+
+/// What a body says. Raw values are known to be legal JSON.
 #[derive(Default)]
 struct Fields<'a> {
     model: Option<&'a [u8]>,
-    stream: Option<&'a [u8]>,
+    adapter: [Option<&'a [u8]>; ADAPTER.len()],
+    cache_salt: Option<&'a [u8]>,
     tools: Option<&'a [u8]>,
-    system: Option<&'a [u8]>,
-    messages: Option<&'a [u8]>,
-    prompt: Option<&'a [u8]>,
-    input: Option<&'a [u8]>,
+    stream: Option<&'a [u8]>,
+    n: Option<&'a [u8]>,
+    max_tokens: [Option<&'a [u8]>; MAX_TOKENS.len()],
+    system: Option<Section<'a>>,
+    instructions: Option<Section<'a>>,
+    messages: Option<Section<'a>>,
+    prompt: Option<Section<'a>>,
+    input: Option<Section<'a>>,
 }
 
 /// Reads the shape of a body; see [`super::shape`].
 pub(super) fn shape(body: &[u8], key: &HashKey) -> Result<RequestShape, BodyError> {
     let mut fields = Fields::default();
     let mut scanner = Scanner::new(body);
-    scanner.object(|s, name| {
-        let value = Some(s.skip()?);
-        match () {
-            () if is_text(name, "model") => fields.model = value,
-            () if is_text(name, "stream") => fields.stream = value,
-            () if is_text(name, "tools") => fields.tools = value,
-            () if is_text(name, "system") || is_text(name, "instructions") => fields.system = value,
-            () if is_text(name, "messages") => fields.messages = value,
-            () if is_text(name, "prompt") => fields.prompt = value,
-            () if is_text(name, "input") => fields.input = value,
-            () => {}
-        }
-        Ok(())
-    })?;
+    scanner.object(|s, key| fields.read(s, &name(key)))?;
     scanner.end()?;
 
     let model = fields.model.and_then(model_name);
-    let mut prompt = Prompt { chain: ChainBuilder::new(key, model.as_deref().unwrap_or("").as_bytes()), key };
-    let shaped = prompt.read(&fields)?;
-    let chain = prompt.chain.finish();
+    let domain = fields.domain(model.as_deref().unwrap_or_default());
+    // Half a surrogate pair is no text: the engine will refuse it, and nothing of it will be cached.
+    let chain =
+        if scanner.has_lone_surrogate() { None } else { fields.chain(ChainBuilder::new(key, &domain), key) };
     Ok(RequestShape {
         model,
-        chain,
-        shaped,
+        shaped: chain.is_some(),
+        chain: chain.unwrap_or_default(),
         stream: fields.stream == Some(b"true"),
-        ..RequestShape::default()
+        n: fields.n.and_then(whole_number).unwrap_or(1).max(1),
+        max_tokens: fields.max_tokens.into_iter().flatten().find_map(whole_number),
+        session: None,
     })
+}
+
+impl<'a> Fields<'a> {
+    /// Reads the value of one key.
+    fn read(&mut self, s: &mut Scanner<'a>, key: &[u8]) -> Result<(), BodyError> {
+        match key {
+            b"model" => self.model = Some(s.skip()?),
+            b"cache_salt" => self.cache_salt = Some(s.skip()?),
+            b"tools" => self.tools = Some(s.skip()?),
+            b"stream" => self.stream = Some(s.skip()?),
+            b"n" => self.n = Some(s.skip()?),
+            b"system" => self.system = Section::system(s)?,
+            b"instructions" => self.instructions = Section::system(s)?,
+            b"messages" => self.messages = Section::prompt(s)?,
+            b"prompt" => self.prompt = Section::prompt(s)?,
+            b"input" => self.input = Section::prompt(s)?,
+            _ => {
+                let value = Some(s.skip()?);
+                let place = |names: &[&[u8]]| names.iter().position(|&name| name == key);
+                if let Some(i) = place(&ADAPTER) {
+                    self.adapter[i] = value;
+                } else if let Some(i) = place(&MAX_TOKENS) {
+                    self.max_tokens[i] = value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Model, adapter and salt as bytes: each with its place and length, so that none can pass for another.
+    fn domain(&self, model: &str) -> Vec<u8> {
+        let parts = [Some(model.as_bytes())].into_iter().chain(self.adapter).chain([self.cache_salt]);
+        let mut domain = Vec::with_capacity(16 + model.len());
+        for (place, part) in parts.enumerate() {
+            if let Some(part) = part.filter(|&part| part != b"null") {
+                domain.push(place as u8);
+                domain.extend((part.len() as u64).to_le_bytes());
+                domain.extend_from_slice(part);
+            }
+        }
+        domain
+    }
+
+    /// The prompt; `None` if there is none that can be read.
+    fn chain(&self, mut chain: ChainBuilder<'_>, key: &HashKey) -> Option<Chain> {
+        let prompt = self.messages.as_ref().or(self.prompt.as_ref()).or(self.input.as_ref())?;
+        if let Some(tools) = self.tools.filter(|&tools| tools != b"null") {
+            chain.update(&[TOOLS]);
+            chain.update(tools);
+        }
+        let sections = [self.system.as_ref(), self.instructions.as_ref(), Some(prompt)];
+        let beyond: u64 = sections.into_iter().flatten().map(|section| section.add_to(&mut chain, key)).sum();
+        let mut chain = chain.finish();
+        chain.bytes += beyond;
+        Some(chain)
+    }
 }
 
 /// The model's name; `None` if it is no string or empty: any backend may serve the request.
@@ -81,130 +135,9 @@ fn model_name(value: &[u8]) -> Option<Box<str>> {
     Some(name.into())
 }
 
-/// A prompt on its way into a chain. Errors cannot occur: what it reads was scanned before; they are passed up all
-/// the same, so that no second opinion is needed here.
-struct Prompt<'k> {
-    chain: ChainBuilder<'k>,
-    key: &'k HashKey,
-}
-
-impl Prompt<'_> {
-    /// Whether there was a prompt to read.
-    fn read(&mut self, fields: &Fields<'_>) -> Result<bool, BodyError> {
-        if let Some(tools) = fields.tools {
-            self.add(TOOLS, tools);
-        }
-        if let Some(system) = fields.system {
-            self.content(system)?;
-        }
-        match (fields.messages, fields.prompt, fields.input) {
-            (Some(messages), ..) => self.messages(messages),
-            (None, Some(prompt), _) => self.texts(prompt),
-            (None, None, Some(input)) => self.messages(input),
-            (None, None, None) => Ok(false),
-        }
-    }
-
-    fn add(&mut self, border: &[u8], bytes: &[u8]) {
-        self.chain.update(border);
-        self.chain.update(bytes);
-    }
-
-    /// An array of messages; elements that are none (texts or numbers of an embedding) count as they are written.
-    fn messages(&mut self, value: &[u8]) -> Result<bool, BodyError> {
-        let mut s = Scanner::new(value);
-        match s.kind()? {
-            Kind::String => self.text(&mut s)?,
-            Kind::Array => {
-                s.array(|s| if s.kind()? == Kind::Object { self.message(s) } else { self.text(s) })?
-            }
-            Kind::Object | Kind::Plain => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// A prompt, or several, or token ids.
-    fn texts(&mut self, value: &[u8]) -> Result<bool, BodyError> {
-        let mut s = Scanner::new(value);
-        match s.kind()? {
-            Kind::String => self.text(&mut s)?,
-            Kind::Array => s.array(|s| self.text(s))?,
-            Kind::Object | Kind::Plain => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// A text; any other value as it is written.
-    fn text(&mut self, s: &mut Scanner<'_>) -> Result<(), BodyError> {
-        let bytes = if s.kind()? == Kind::String { s.string()? } else { s.skip()? };
-        self.add(TEXT, bytes);
-        Ok(())
-    }
-
-    fn message(&mut self, s: &mut Scanner<'_>) -> Result<(), BodyError> {
-        let (mut role, mut content, mut calls) = (None, None, None);
-        s.object(|s, name| {
-            let value = Some(s.skip()?);
-            match () {
-                () if is_text(name, "role") => role = value,
-                () if is_text(name, "content") => content = value,
-                () if is_text(name, "tool_calls") => calls = value,
-                () => {}
-            }
-            Ok(())
-        })?;
-        self.add(ROLE, role.unwrap_or_default());
-        if let Some(content) = content {
-            self.content(content)?;
-        }
-        match calls {
-            None | Some(b"null") => {}
-            Some(calls) => self.add(CALLS, calls),
-        }
-        Ok(())
-    }
-
-    /// A content: a text, an array of parts, or nothing that can be read.
-    fn content(&mut self, value: &[u8]) -> Result<(), BodyError> {
-        let mut s = Scanner::new(value);
-        match s.kind()? {
-            Kind::String => self.add(TEXT, s.string()?),
-            Kind::Array => s.array(|s| self.part(s.skip()?))?,
-            Kind::Object | Kind::Plain => {}
-        }
-        Ok(())
-    }
-
-    /// A part: its text, or else a hash, for a picture's bytes say nothing of its tokens.
-    fn part(&mut self, value: &[u8]) -> Result<(), BodyError> {
-        let mut s = Scanner::new(value);
-        let mut text = None;
-        match s.kind()? {
-            Kind::String => text = Some(s.string()?),
-            Kind::Object => s.object(|s, name| {
-                let is_text_of_part = is_text(name, "text") && s.kind()? == Kind::String;
-                if is_text_of_part {
-                    text = Some(s.string()?);
-                } else {
-                    s.skip()?;
-                }
-                Ok(())
-            })?,
-            Kind::Array | Kind::Plain => {}
-        }
-        match text {
-            Some(text) => self.add(TEXT, text),
-            None => self.add(PART, &hash(self.key, value)),
-        }
-        Ok(())
-    }
-}
-
-/// A keyed hash of any bytes: the first block of a chain in a domain of their own.
-fn hash(key: &HashKey, bytes: &[u8]) -> [u8; 16] {
-    let mut chain = ChainBuilder::new(key, bytes);
-    chain.update(&[0; router_policy::prefix::block::BLOCK_BYTES]);
-    chain.finish().blocks.first().copied().unwrap_or_default().to_ne_bytes()
+/// A number without sign, fraction or exponent that fits.
+fn whole_number(value: &[u8]) -> Option<u32> {
+    std::str::from_utf8(value).ok().filter(|text| !text.starts_with('+'))?.parse().ok()
 }
 
 #[cfg(test)]

@@ -86,11 +86,15 @@ fn every_fixture_has_a_shape() {
         ("chat_extra_fields.json", true),
         ("unicode_boundary_0.json", false),
         ("unicode_boundary_1.json", false),
-        ("unicode_lone_surrogate.json", false),
+        ("unicode_boundary_2.json", false),
+        ("unicode_boundary_3.json", false),
     ] {
         let s = shape(&fixture(name), &key()).unwrap();
         assert_eq!((s.model.as_deref(), s.shaped, s.stream), (Some("m"), true, stream), "{name}");
     }
+    let lone = shape(&fixture("unicode_lone_surrogate.json"), &key()).unwrap();
+    assert_eq!((lone.model.as_deref(), lone.shaped), (Some("m"), false), "no key of what is no text");
+    assert_eq!(lone.chain, Chain::default());
     assert!(shape(&fixture("unicode_boundary_1.json"), &key()).unwrap().chain.blocks.len() > 20);
 }
 
@@ -113,75 +117,83 @@ fn texts_that_differ_share_only_what_is_before() {
 }
 
 #[test]
-fn text_of_array_parts_takes_part_in_the_key() {
-    let body = |last: &str| {
-        let text = |t: &str| serde_json::json!({"type": "text", "text": t});
-        let parts = serde_json::json!([text(&"x".repeat(512)), text(last)]);
-        serde_json::json!({"model": "m", "messages": [{"role": "user", "content": parts}]}).to_string()
+fn chains_of_another_model_adapter_or_salt_share_nothing() {
+    let of = |extra: serde_json::Value| {
+        let mut body = serde_json::json!({"model": "m", "prompt": "p".repeat(600)});
+        body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        read(&body.to_string()).chain
     };
-    let (a, b) = (read(&body(&"y".repeat(512))).chain, read(&body(&"z".repeat(512))).chain);
-    assert_eq!(a.blocks.len(), 4);
-    assert_eq!(shared(&a, &b), 2);
+    let domains = [
+        serde_json::json!({}),
+        serde_json::json!({"model": "other"}),
+        serde_json::json!({"cache_salt": "a"}),
+        serde_json::json!({"cache_salt": "b"}),
+        serde_json::json!({"lora_path": "a"}),
+        serde_json::json!({"adapter_id": "a"}),
+        serde_json::json!({"adapter": "a"}),
+        serde_json::json!({"lora": [{"id": 0, "scale": 0.5}]}),
+        serde_json::json!({"lora": [{"id": 0, "scale": 1.0}]}),
+        serde_json::json!({"lora_request": {"lora_name": "a", "lora_int_id": 1}}),
+        serde_json::json!({"adapter": "a", "cache_salt": "a"}),
+        // Without their lengths, the bytes of model and adapter above.
+        serde_json::json!({"model": "m\u{5}\"a\""}),
+    ];
+    let chains: Vec<_> = domains.iter().map(|domain| of(domain.clone())).collect();
+    for (i, a) in chains.iter().enumerate() {
+        assert_eq!(a.bytes, chains[0].bytes, "the domain is no part of the prompt");
+        for b in &chains[..i] {
+            assert_eq!(shared(a, b), 0, "{}", domains[i]);
+        }
+    }
+    let absent = of(serde_json::json!({"cache_salt": null, "adapter": null, "tools": null}));
+    assert_eq!(absent, chains[0], "null is absent");
 }
 
 #[test]
-fn a_picture_counts_by_its_hash_not_by_its_bytes() {
-    let body = |data: &str| {
-        let parts = serde_json::json!([{"type": "image_url", "image_url": {"url": data}}]);
-        let text = "t".repeat(600);
-        serde_json::json!({"messages": [{"role": "user", "content": parts}, {"role": "user", "content": text}]})
-            .to_string()
+fn answers_and_their_length_are_read() {
+    let of = |text: &str| {
+        let s = read(text);
+        (s.n, s.max_tokens)
     };
-    let a = read(&body(&"A".repeat(100_000))).chain;
-    let b = read(&body(&format!("{}B", "A".repeat(99_999)))).chain;
-    assert!(a.bytes < 700, "{} bytes", a.bytes);
-    assert_eq!(shared(&a, &b), 0, "another picture is another prompt");
+    assert_eq!(of(r#"{"prompt":"x"}"#), (1, None));
+    assert_eq!(of(r#"{"n":4,"max_tokens":256}"#), (4, Some(256)));
+    assert_eq!(of(r#"{"max_tokens":7,"max_completion_tokens":9}"#), (1, Some(9)));
+    assert_eq!(of(r#"{"max_completion_tokens":null,"max_tokens":7}"#), (1, Some(7)));
+    assert_eq!(of(r#"{"max_output_tokens":5}"#), (1, Some(5)));
+    for odd in [
+        r#"{"n":0}"#,
+        r#"{"n":1.0}"#,
+        r#"{"n":-1,"max_tokens":-1}"#,
+        r#"{"n":"2","max_tokens":1e3}"#,
+        r#"{"n":4294967296}"#,
+    ] {
+        assert_eq!(of(odd), (1, None), "{odd}");
+    }
 }
 
 #[test]
-fn tools_come_first_wherever_they_stand() {
-    let tools = format!(r#"[{{"type":"function","description":"{}"}}]"#, "d".repeat(1000));
-    let messages = format!(r#"[{{"role":"user","content":"{}"}}]"#, "u".repeat(1000));
-    let a = read(&format!(r#"{{"tools":{tools},"messages":{messages}}}"#)).chain;
-    let b = read(&format!(r#"{{"messages":{messages},"tools":{tools}}}"#)).chain;
-    assert_eq!(a, b);
-    let c = read(&format!(r#"{{"messages":{messages}}}"#)).chain;
-    assert_eq!(shared(&a, &c), 0);
-}
-
-#[test]
-fn tool_calls_beside_a_null_content_tell_conversations_apart() {
-    let body = |argument: &str| {
-        let calls = serde_json::json!([{"function": {"name": "f", "arguments": argument}}]);
-        serde_json::json!({"messages": [{"role": "assistant", "content": null, "tool_calls": calls}]})
-            .to_string()
-    };
-    let (a, b) = (read(&body(&"a".repeat(600))).chain, read(&body(&"b".repeat(600))).chain);
-    assert!(a.blocks.len() == 2 && shared(&a, &b) == 0);
-}
-
-#[test]
-fn prompts_inputs_and_systems_are_read() {
-    let text = "p".repeat(600);
-    let string = read(&serde_json::json!({"prompt": text}).to_string());
-    let array = read(&serde_json::json!({"prompt": [text]}).to_string());
-    assert_eq!(string.chain, array.chain, "one prompt is a batch of one");
-    let two = read(&serde_json::json!({"prompt": [text, text]}).to_string());
-    assert_eq!(two.chain.bytes, 2 * string.chain.bytes);
-    assert_eq!(read(&serde_json::json!({"input": text}).to_string()).chain, string.chain);
-    let ids = read(&serde_json::json!({"prompt": vec![15_u32; 600]}).to_string());
-    assert!(ids.shaped && ids.chain.bytes > 1200);
-    let messages = [serde_json::json!({"role": "user", "content": "q"})];
-    let system = read(&serde_json::json!({"messages": messages, "system": text}).to_string());
-    assert_eq!(shared(&system.chain, &string.chain), 2, "a system text comes before the messages");
-    let instructed = read(&serde_json::json!({"input": messages, "instructions": text}).to_string());
-    assert_eq!(instructed.chain, system.chain);
-}
-
-#[test]
-fn chains_of_different_models_share_nothing() {
-    let body = |model: &str| serde_json::json!({"model": model, "prompt": "p".repeat(600)}).to_string();
-    assert_eq!(shared(&read(&body("a")).chain, &read(&body("b")).chain), 0);
+fn the_order_of_keys_in_the_body_decides_nothing() {
+    let long = |c: &str| c.repeat(400);
+    let members = [
+        format!(r#""tools":[{{"type":"function","description":"{}"}}]"#, long("d")),
+        format!(r#""messages":[{{"role":"user","content":"{}"}}]"#, long("u")),
+        format!(r#""system":"{}""#, long("s")),
+        format!(r#""instructions":[{{"text":"{}"}}]"#, long("i")),
+        r#""model":"m""#.to_owned(),
+        r#""cache_salt":"c""#.to_owned(),
+        r#""adapter":"a","lora_path":"b""#.to_owned(),
+        r#""n":2,"max_tokens":3,"max_completion_tokens":4,"stream":true"#.to_owned(),
+    ];
+    let body = |members: &[String]| read(&format!("{{{}}}", members.join(",")));
+    let first = body(&members);
+    assert!(first.chain.blocks.len() == 6 && first.n == 2);
+    for turn in 0..members.len() {
+        let mut turned = members.clone();
+        turned.rotate_left(turn);
+        assert_eq!(body(&turned), first);
+        turned.reverse();
+        assert_eq!(body(&turned), first);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use hyper::HeaderMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::json::{Scanner, is_text};
+use super::json::Scanner;
 
 /// Hash of the session's name; `None` if the request has none. The same name gives the same hash in every router,
 /// whether header or body tells it. O(body) when the header is absent.
@@ -18,7 +18,7 @@ fn member<'b>(body: &'b [u8], key: &str) -> Option<&'b [u8]> {
     let mut found = None;
     let scan = Scanner::new(body).object(|s, name| {
         let value = s.skip()?;
-        if is_text(name, key) {
+        if name == key.as_bytes() {
             found = Scanner::new(value).string().ok();
         }
         Ok(())

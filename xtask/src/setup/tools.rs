@@ -19,6 +19,8 @@ pub(crate) struct Tool {
 
 pub(crate) const BPF_LINKER: Tool = Tool { name: "bpf-linker", version: "0.10.3", profile: "release" };
 pub(crate) const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2", profile: "dev" };
+/// Not part of `setup`: only `fuzz` wants it.
+pub(crate) const CARGO_FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2", profile: "dev" };
 
 impl Tool {
     /// Whether the program is there, starts, and is the wanted version.
