@@ -15,6 +15,7 @@ use super::sequence::{Request, RequestId, Sequence};
 use super::stats::Stats;
 use super::time::Nanos;
 
+mod forecast;
 mod step;
 
 /// One simulated engine.
@@ -99,6 +100,11 @@ impl Engine {
         }
         self.counts.aborted += 1;
         true
+    }
+
+    /// Forgets what is cached, as a restart does; requests that run keep their blocks and go on. O(blocks).
+    pub fn clear_cache(&mut self) {
+        self.pool.clear_names();
     }
 
     /// When [`Self::advance`] next has something to do; `None` while nothing is to be done.

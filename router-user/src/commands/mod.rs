@@ -5,5 +5,6 @@ pub mod check;
 pub mod demo;
 pub mod engine;
 mod output;
+pub mod replay;
 pub mod serve;
 pub mod status;
