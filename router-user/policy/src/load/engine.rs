@@ -102,6 +102,13 @@ impl EngineLoad {
         InFlight { requests: self.requests, q_tokens: self.q_tokens, c_tokens: self.c_tokens }
     }
 
+    /// Requests past their prefill: streams that have begun, and plain ones predicted to have.
+    #[must_use]
+    pub fn decoding(&self) -> u32 {
+        let plain = self.unanswered.iter().filter(|w| !w.stream && w.leaves_q_at == NEVER).count();
+        self.streaming.saturating_add(plain as u32)
+    }
+
     /// Streams that have begun and not ended.
     #[must_use]
     pub const fn streaming(&self) -> u32 {
@@ -226,7 +233,7 @@ impl EngineLoad {
         }
     }
 
-    /// Looks whether somebody waits for a seat: unanswered far beyond its predicted prefill, while others stream.
+    /// Looks whether somebody waits for a seat: unanswered far beyond any predicted prefill, while others stream.
     pub(crate) fn learn_from_waiting(&mut self, now: Nanos, rate: f64, tuning: &Tuning) {
         let is_due = now.0.saturating_sub(self.waiting_checked.0) >= WAITING_CHECK_NS;
         if self.streaming == 0 || self.unanswered.is_empty() || !is_due {
@@ -234,10 +241,11 @@ impl EngineLoad {
         }
         self.waiting_checked = now;
         let progress = self.last_first_byte.unwrap_or_default();
-        let waits = self.unanswered.iter().take(WAITING_LOOKED_AT).any(|w| {
-            let patience = tuning.patience_factor * w.uncached_tokens as f64 / rate + tuning.patience_seconds;
-            w.stream && now.seconds_since(w.sent.max(progress)) > patience
-        });
+        // As long as the prefill of all that is unanswered may take: behind a long prompt a short one waits for no
+        // seat. (Measured: with its own prefill alone, mean TTFT at load 0.9 was 5 to 15 % worse.)
+        let patience = tuning.patience_factor * self.q_tokens as f64 / rate + tuning.patience_seconds;
+        let waited = |w: &Unanswered| w.stream && now.seconds_since(w.sent.max(progress)) > patience;
+        let waits = self.unanswered.iter().take(WAITING_LOOKED_AT).any(waited);
         if waits {
             self.seats.on_waited_too_long(self.streaming);
         }

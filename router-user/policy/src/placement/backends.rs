@@ -72,7 +72,8 @@ impl Placement {
             _ => None,
         };
         entry.foreign.on_report(now, total, ours);
-        entry.load.seats.on_report(now, report.running, report.waiting);
+        let decoding = entry.load.decoding();
+        entry.load.seats.on_report(now, report.running, report.waiting, decoding);
         entry.report = report;
     }
 
