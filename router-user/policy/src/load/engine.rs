@@ -45,6 +45,16 @@ pub(crate) struct Dispatch {
     pub(crate) stream: bool,
 }
 
+/// Prefills that took together what their step took.
+#[derive(Clone, Copy, Debug)]
+struct Prefill {
+    tokens: u64,
+    seconds: f64,
+}
+
+/// First bytes this close together came of one step of the engine.
+const SAME_STEP_SECONDS: f64 = 0.002;
+
 const NEVER: Nanos = Nanos(u64::MAX);
 
 /// What this process has in flight at one engine.
@@ -59,6 +69,8 @@ pub struct EngineLoad {
     next_leave: Nanos,
     streaming: u32,
     last_first_byte: Option<Nanos>,
+    /// The last step's prefills, not yet a sample.
+    prefill: Option<Prefill>,
     waiting_checked: Nanos,
     /// Most requests in flight since the last report was asked for.
     peak_since_report: u32,
@@ -84,6 +96,7 @@ impl EngineLoad {
             next_leave: NEVER,
             streaming: 0,
             last_first_byte: None,
+            prefill: None,
             waiting_checked: Nanos(0),
             peak_since_report: 0,
             dispatched_since_report: 0,
@@ -183,19 +196,45 @@ impl EngineLoad {
         if !entry.stream {
             return;
         }
-        if d.uncached_tokens > tuning.prefill_rate_min_tokens {
-            let began = self.last_first_byte.map_or(entry.sent, |f| f.max(entry.sent));
-            let seconds = now.seconds_since(began).max(1e-9);
-            self.prefill_rate
-                .observe((d.uncached_tokens as f64 / seconds).clamp(RATE_BOUNDS.0, RATE_BOUNDS.1));
-        }
+        self.learn_prefill_rate(now, entry.sent, d.uncached_tokens, tuning);
         self.last_first_byte = Some(now);
         self.streaming += 1;
         self.seats.on_streaming(self.streaming);
     }
 
+    /// One prefill ended. Those that end in one step of the engine took its time together: a sample is taken when the
+    /// next one ends later. (One by one, the second of a step would look infinitely fast.)
+    fn learn_prefill_rate(&mut self, now: Nanos, sent: Nanos, tokens: u64, tuning: &Tuning) {
+        let began = self.last_first_byte.map_or(sent, |f| f.max(sent));
+        let seconds = now.seconds_since(began);
+        match &mut self.prefill {
+            Some(step) if seconds < SAME_STEP_SECONDS => step.tokens += tokens,
+            _ => {
+                self.flush_prefill_rate(tuning);
+                self.prefill = Some(Prefill { tokens, seconds });
+            }
+        }
+    }
+
+    fn flush_prefill_rate(&mut self, tuning: &Tuning) {
+        if let Some(Prefill { tokens, seconds }) = self.prefill.take()
+            && tokens > tuning.prefill_rate_min_tokens
+        {
+            let rate = tokens as f64 / seconds.max(SAME_STEP_SECONDS);
+            self.prefill_rate.observe(rate.clamp(RATE_BOUNDS.0, RATE_BOUNDS.1));
+        }
+    }
+
     /// A request ended; `streamed_since` is when its stream began, `whole` whether it ended as it should.
-    pub(crate) fn finish(&mut self, now: Nanos, d: Dispatch, streamed_since: Option<Nanos>, whole: bool) {
+    pub(crate) fn finish(
+        &mut self,
+        now: Nanos,
+        d: Dispatch,
+        streamed_since: Option<Nanos>,
+        whole: bool,
+        tuning: &Tuning,
+    ) {
+        self.flush_prefill_rate(tuning);
         self.leave_unanswered(d.id);
         debug_assert!(self.requests > 0, "a request ends once");
         self.requests = self.requests.saturating_sub(1);
@@ -281,10 +320,11 @@ mod tests {
         assert_eq!(e.in_flight(), InFlight { requests: 1, q_tokens: 600, c_tokens: 1000 });
         e.first_byte(at(0.5), d, &Tuning::default());
         assert_eq!(e.in_flight(), InFlight { requests: 1, q_tokens: 0, c_tokens: 1000 });
-        assert_eq!(e.prefill_rate().value(), Some(1200.0));
-        e.finish(at(2.5), d, Some(at(0.5)), true);
+
+        e.finish(at(2.5), d, Some(at(0.5)), true, &Tuning::default());
         assert_eq!(e.in_flight(), InFlight::default());
         assert_eq!(e.decode_seconds().value(), Some(2.0));
+        assert_eq!(e.prefill_rate().value(), Some(1200.0));
     }
 
     #[test]
@@ -292,7 +332,7 @@ mod tests {
         let mut e = EngineLoad::new(&Tuning::default());
         for stream in [true, false] {
             e.dispatch(at(0.0), dispatch(1, 600, 1000, stream), RATE);
-            e.finish(at(9.0), dispatch(1, 600, 1000, stream), None, false);
+            e.finish(at(9.0), dispatch(1, 600, 1000, stream), None, false, &Tuning::default());
             assert_eq!(e.in_flight(), InFlight::default());
             assert_eq!(e.decode_seconds().value(), None, "no sample from an answer that never began");
         }
@@ -309,8 +349,8 @@ mod tests {
         assert_eq!(e.in_flight().q_tokens, 1000, "the second waits for the first");
         e.expire_predicted(at(2.0));
         assert_eq!(e.in_flight(), InFlight { requests: 2, q_tokens: 0, c_tokens: 2000 });
-        e.finish(at(3.0), dispatch(1, 1000, 1000, false), Some(at(3.0)), true);
-        e.finish(at(3.0), dispatch(2, 1000, 1000, false), None, true);
+        e.finish(at(3.0), dispatch(1, 1000, 1000, false), Some(at(3.0)), true, &Tuning::default());
+        e.finish(at(3.0), dispatch(2, 1000, 1000, false), None, true, &Tuning::default());
         assert_eq!(e.in_flight(), InFlight::default());
         assert_eq!(e.prefill_rate().value(), None, "a plain answer says nothing of the prefill");
     }
@@ -338,6 +378,7 @@ mod tests {
         e.dispatch(at(0.0), b, RATE);
         e.first_byte(at(1.0), a, &Tuning::default());
         e.first_byte(at(2.0), b, &Tuning::default());
+        e.finish(at(3.0), b, Some(at(2.0)), true, &Tuning::default());
         assert_eq!(e.prefill_rate().with_count(), Some((1000.0, 2)), "queueing is not slowness");
     }
 
@@ -350,5 +391,19 @@ mod tests {
         assert_eq!(e.chars_per_token().with_count(), Some((4.0, 1)));
         e.learn_chars_per_token(10, u64::MAX);
         assert!(e.chars_per_token().value() >= Some(1.0), "clamped");
+    }
+
+    #[test]
+    fn prefills_of_one_step_are_one_sample() {
+        let mut e = EngineLoad::new(&Tuning::default());
+        let ds = [1, 2, 3].map(|id| dispatch(id, 1000, 1000, true));
+        for d in ds {
+            e.dispatch(at(0.0), d, RATE);
+        }
+        for (n, d) in ds.into_iter().enumerate() {
+            e.first_byte(at(1.0 + n as f64 * 1e-4), d, &Tuning::default());
+        }
+        e.finish(at(2.0), ds[0], Some(at(1.0)), true, &Tuning::default());
+        assert_eq!(e.prefill_rate().with_count(), Some((3000.0, 1)));
     }
 }

@@ -179,8 +179,9 @@ impl Placement {
 
     /// The request ended; its count is given back, and what the answer says of itself is learned from.
     pub fn on_finished(&mut self, now: Nanos, ticket: Ticket, outcome: Outcome, usage: &Usage) {
+        let tuning = self.config.tuning;
         let Some(load) = self.load_of(&ticket) else { return };
-        load.finish(now, ticket.dispatch(), ticket.first_byte, outcome == Outcome::Completed);
+        load.finish(now, ticket.dispatch(), ticket.first_byte, outcome == Outcome::Completed, &tuning);
         if let (Some(tokens), Outcome::Completed) = (usage.prompt_tokens, outcome) {
             load.learn_chars_per_token(ticket.prompt_bytes, tokens);
         }
