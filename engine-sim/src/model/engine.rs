@@ -21,6 +21,8 @@ use super::sequence::{Request, RequestId, Sequence};
 use super::stats::Stats;
 use super::time::Nanos;
 
+mod forecast;
+
 /// One simulated engine.
 #[derive(Debug)]
 pub struct Engine {
@@ -103,6 +105,11 @@ impl Engine {
         }
         self.counts.aborted += 1;
         true
+    }
+
+    /// Forgets what is cached, as a restart does; requests that run keep their blocks and go on. O(blocks).
+    pub fn clear_cache(&mut self) {
+        self.pool.clear_names();
     }
 
     /// When [`Self::advance`] next has something to do; `None` while nothing is to be done.
