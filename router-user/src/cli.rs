@@ -15,6 +15,7 @@ use crate::commands::bpf::BpfArgs;
 use crate::commands::check::CheckArgs;
 use crate::commands::demo::DemoArgs;
 use crate::commands::engine::EngineArgs;
+use crate::commands::replay::ReplayArgs;
 use crate::commands::status::StatusArgs;
 use crate::config::resolve::{Host, resolve};
 use crate::config::settings::{Arity, KEYS, Key, Settings, Source};
@@ -45,6 +46,8 @@ pub enum Cmd {
     Demo(DemoArgs),
     /// Run one simulated engine.
     Engine(EngineArgs),
+    /// Replay traces over simulated engines in virtual time and compare policies.
+    Replay(ReplayArgs),
     /// Validate a configuration file.
     Check(CheckArgs),
     /// Print what kernel and routers count per backend; needs no router.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use router_user::cli::{self, Cmd, EXIT_INTERNAL};
-use router_user::commands::{bpf, check, demo, engine, serve, status};
+use router_user::commands::{bpf, check, demo, engine, replay, serve, status};
 
 // Measured against the system's: fewer instructions a request, and memory of large bodies goes back.
 #[global_allocator]
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Cmd::Serve(args) => Ok(serve::run(args)),
         Cmd::Demo(args) => demo::run(&args),
         Cmd::Engine(args) => engine::run(args),
+        Cmd::Replay(args) => replay::run(&args),
         Cmd::Check(args) => Ok(check::run(&args)),
         Cmd::Status(args) => status::run(&args),
         Cmd::Bpf(args) => bpf::run(&args),
