@@ -47,7 +47,7 @@ pub enum Cmd {
     /// Run one simulated engine.
     Engine(Box<EngineArgs>),
     /// Replay traces over simulated engines in virtual time and compare policies.
-    Replay(ReplayArgs),
+    Replay(Box<ReplayArgs>),
     /// Validate a configuration file.
     Check(CheckArgs),
     /// Print what kernel and routers count per backend; needs no router.

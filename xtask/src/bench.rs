@@ -2,7 +2,9 @@
 //!
 //! `haproxy`: CPU time per request beside HAProxy, by the peers' bench of `../shared/bench`, which starts two mock
 //! engines, each router in turn and a load generator, all on loopback. Invariant: it writes below the target
-//! directory alone, and takes off what the router pinned.
+//! directory alone, and takes off what the router pinned. `policy`: see there.
+
+mod policy;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,8 +19,13 @@ use crate::paths::{Workspace, find_program};
 use crate::run;
 use crate::setup::{self, debian};
 
-const NAMES: [(&str, &str); 1] =
-    [("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)")];
+const NAMES: [(&str, &str); 2] = [
+    ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
+    (
+        "policy",
+        "TTFT of the default policy beside an oracle, in virtual time (half an hour; --quick: a minute)",
+    ),
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,6 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     match args.name.as_deref() {
         Some("haproxy") => haproxy(ws, &args.rest),
+        Some("policy") => policy::run(ws, &args.rest),
         name => {
             for (name, about) in NAMES {
                 println!("{name:<10} {about}");

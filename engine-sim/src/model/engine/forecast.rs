@@ -218,3 +218,110 @@ fn common_tokens(a: &Prompt, b: &Prompt) -> u32 {
     }
     low as u32 * BLOCK_TOKENS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{BlockHash, EngineConfig, Event, EventKind, Profile, Request, RequestId};
+    use super::*;
+
+    /// A prompt of so many tokens; prompts of one family share their beginnings.
+    fn prompt(family: u64, tokens: u32) -> Prompt {
+        Prompt::new(
+            tokens,
+            (0..u64::from(tokens / BLOCK_TOKENS)).map(|i| BlockHash(family << 32 | i)).collect(),
+        )
+    }
+
+    fn engine(seats: u32, blocks: u32) -> Engine {
+        let usual = EngineConfig::of(Profile::H100_70B_TP4);
+        Engine::new(EngineConfig { max_num_seqs: seats, num_gpu_blocks: blocks, ..usual }).unwrap()
+    }
+
+    fn submit(engine: &mut Engine, now: Nanos, id: u64, prompt: Prompt, max_tokens: u32) {
+        engine.submit(now, Request { id: RequestId(id), prompt, max_tokens }).unwrap();
+    }
+
+    /// What is forecast for a request, and what then happens to it.
+    fn forecast_and_truth(engine: &mut Engine, now: Nanos, prompt: Prompt) -> (Nanos, Nanos) {
+        const OWN: u64 = 999;
+        let forecast = engine.forecast_first_token(now, &prompt);
+        submit(engine, now, OWN, prompt, 1);
+        let mut events: Vec<Event> = Vec::new();
+        while let Some(at) = engine.next_event() {
+            engine.advance(at, &mut events);
+            let own = events.iter().find(|e| e.id.0 == OWN && matches!(e.kind, EventKind::FirstToken { .. }));
+            if let Some(event) = own {
+                return (forecast, event.at);
+            }
+        }
+        panic!("the request was never answered");
+    }
+
+    #[test]
+    fn an_idle_engine_answers_as_forecast() {
+        for tokens in [1, 100, 8192, 20_000] {
+            let (forecast, truth) =
+                forecast_and_truth(&mut engine(256, 100_000), Nanos(5), prompt(1, tokens));
+            assert_eq!(forecast, truth, "{tokens} tokens");
+        }
+    }
+
+    #[test]
+    fn queued_prefills_decodes_and_the_step_under_way_count() {
+        let mut engine = engine(256, 100_000);
+        for id in 0..6 {
+            submit(&mut engine, Nanos(0), id, prompt(id, 3000 + 2000 * id as u32), 5 + 20 * id as u32);
+        }
+        let mut events = Vec::new();
+        for ms in [0, 1, 300, 700, 1500, 2500] {
+            engine.advance(Nanos(ms * 1_000_000), &mut events);
+        }
+        submit(&mut engine, Nanos(2_500_000_000), 7, prompt(7, 9000), 10);
+        let (forecast, truth) = forecast_and_truth(&mut engine, Nanos(2_510_000_000), prompt(8, 5000));
+        assert_eq!(forecast, truth);
+    }
+
+    #[test]
+    fn what_is_cached_or_being_computed_is_not_computed_again() {
+        let mut engine = engine(256, 100_000);
+        submit(&mut engine, Nanos(0), 0, prompt(3, 16_000), 2);
+        engine.advance(Nanos(0), &mut Vec::new());
+        assert_eq!(engine.uncached_tokens(&prompt(3, 16_000)), 16_000 - 8192, "the first chunk is there");
+        let (forecast, truth) = forecast_and_truth(&mut engine, Nanos(1000), prompt(3, 16_000));
+        assert_eq!(forecast, truth, "the rest comes before it");
+        assert_eq!(engine.uncached_tokens(&prompt(3, 16_000)), 16, "at least one token is computed");
+        assert_eq!(engine.uncached_tokens(&prompt(4, 16_000)), 16_000);
+    }
+
+    #[test]
+    fn waiting_for_a_seat_is_forecast() {
+        let mut engine = engine(2, 100_000);
+        for (id, tokens) in [(0, 50), (1, 200)] {
+            submit(&mut engine, Nanos(0), id, prompt(id, 2000), tokens);
+        }
+        engine.advance(Nanos(400_000_000), &mut Vec::new());
+        let (forecast, truth) = forecast_and_truth(&mut engine, Nanos(400_000_000), prompt(5, 2000));
+        assert_eq!(forecast, truth);
+        assert!(truth > Nanos(900_000_000), "50 steps of 18 ms came first: {truth:?}");
+    }
+
+    #[test]
+    fn waiting_for_blocks_is_forecast_within_a_step() {
+        let mut engine = engine(256, 300);
+        submit(&mut engine, Nanos(0), 0, prompt(0, 3000), 60);
+        engine.advance(Nanos(0), &mut Vec::new());
+        let (forecast, truth) = forecast_and_truth(&mut engine, Nanos(1000), prompt(1, 3000));
+        let off = forecast.0.abs_diff(truth.0);
+        assert!(off <= 250_000_000 && truth > Nanos(1_200_000_000), "{forecast:?} against {truth:?}");
+    }
+
+    #[test]
+    fn the_backlog_is_the_prefill_after_the_step_under_way() {
+        let mut engine = engine(256, 100_000);
+        submit(&mut engine, Nanos(0), 0, prompt(0, 10_000), 50);
+        engine.advance(Nanos(0), &mut Vec::new());
+        assert_eq!(engine.prefill_backlog(), 10_000 - 8192);
+        engine.advance(Nanos(1_000_000_000), &mut Vec::new());
+        assert_eq!(engine.prefill_backlog(), 0, "decoding is no prefill");
+    }
+}

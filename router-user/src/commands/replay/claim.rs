@@ -61,7 +61,7 @@ impl FromStr for Claim {
 }
 
 fn term(text: &str, default: &str) -> Result<Term, String> {
-    let (policy, metric) = text.trim().split_once('.').unwrap_or((text.trim(), default));
+    let (policy, metric) = text.trim().split_once('.').unwrap_or_else(|| (text.trim(), default));
     if policy.is_empty() {
         return Err("a claim begins with a policy".to_owned());
     }
@@ -85,7 +85,7 @@ impl Claim {
             let of = results.iter().find(|s| s.policy == term.policy);
             of.map_or(f64::NAN, |summary| METRICS[term.metric].1(summary))
         };
-        let found = self.over.as_ref().map_or(value(&self.left), |over| value(&self.left) / value(over));
+        let found = value(&self.left) / self.over.as_ref().map_or(1.0, value);
         let holds = match self.relation {
             Relation::Less => found < self.bound,
             Relation::LessOrEqual => found <= self.bound,

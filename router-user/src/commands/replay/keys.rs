@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(prompt.hashes().len(), 32 + 4, "the partial block has no hash");
         let shape = shape(&prompt, true);
         assert_eq!((shape.chain.blocks.len(), shape.chain.bytes), (8 + 1, 4 * 582));
-        assert_eq!(shape.prompt_tokens(), 582);
+        assert_eq!(shape.prompt_tokens(4.0), 582);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `unlatch replay`: recorded traffic over simulated engines in virtual time, to compare policies.
 //!
-//! Reading order: [`args`], `trace` (what was recorded), `workload` (when what arrives), `keys` (what engine and
+//! Reading order: `args`, `trace` (what was recorded), `workload` (when what arrives), `keys` (what engine and
 //! router see of a prompt), `fleet` (the engines), `driver` (time), `chooser` with `facade` (the code the proxy
 //! calls) and `oracle`, `calibrate` (what a load means), `stats`, `claim`, `report`, `plot`.
 //!
@@ -21,6 +21,8 @@ mod plot;
 mod record;
 mod report;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod workload;
 
@@ -50,7 +52,7 @@ const EXIT_CLAIM: u8 = 1;
 const LOAD_UNTIMED: f64 = 0.9;
 
 /// One policy's run.
-struct Result {
+struct Compared {
     summary: Summary,
     run: Run,
 }
@@ -62,22 +64,13 @@ struct Result {
 /// # Errors
 /// The plot cannot be written, or standard output is closed.
 pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let mut stderr = std::io::stderr();
-    let usage = |mut stderr: std::io::Stderr, error: anyhow::Error| {
-        writeln!(stderr, "unlatch replay: {error:#}").context("write to standard error")?;
-        Ok(ExitCode::from(EXIT_USAGE))
-    };
-    if let Err(error) = args.check() {
-        return usage(stderr, anyhow::Error::msg(error));
-    }
-    let trace = match trace::load(&args.trace) {
-        Ok(trace) => trace,
-        Err(error) => return usage(stderr, error),
-    };
     let bars = MultiProgress::new();
-    let workload = match workload(args, &trace, &bars) {
-        Ok(workload) => workload,
-        Err(error) => return usage(stderr, error),
+    let (trace, workload) = match prepare(args, &bars) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            say(&format!("unlatch replay: {error:#}"))?;
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
     };
     let results = compare(args, &trace, &workload, &bars)?;
     let summaries: Vec<Summary> = results.iter().map(|r| r.summary.clone()).collect();
@@ -97,18 +90,31 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     for claim in &args.claims {
         let (holds, line) = claim.check(&summaries);
         all_hold &= holds;
-        writeln!(stderr, "{line}").context("write to standard error")?;
+        say(&line)?;
     }
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CLAIM) })
 }
 
+/// A line on standard error, where everything goes that is no result.
+fn say(line: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stderr(), "{line}").context("write to standard error")
+}
+
+/// The trace, and its arrivals; what goes wrong up to here is wrong usage.
+fn prepare(args: &ReplayArgs, bars: &MultiProgress) -> anyhow::Result<(Trace, Workload)> {
+    args.check().map_err(anyhow::Error::msg)?;
+    let trace = trace::load(&args.trace)?;
+    let workload = workload(args, &trace, bars)?;
+    Ok((trace, workload))
+}
+
 /// Arrivals at the load asked for.
 fn workload(args: &ReplayArgs, trace: &Trace, bars: &MultiProgress) -> anyhow::Result<Workload> {
-    let load = args.load.or((!trace.is_timed()).then_some(LOAD_UNTIMED));
+    let load = args.load.or_else(|| (!trace.is_timed()).then_some(LOAD_UNTIMED));
     let rate = match load {
         Some(load) => {
             let bar = bar(bars, "saturation", None);
-            let found = calibrate::saturation(&args.setup(), trace, load, &|n| bar.inc(n))?;
+            let found = calibrate::saturation(&args.setup(), trace, &|n| bar.inc(n))?;
             bar.finish_and_clear();
             Some(load * found)
         }
@@ -123,7 +129,7 @@ fn compare(
     trace: &Trace,
     workload: &Workload,
     bars: &MultiProgress,
-) -> anyhow::Result<Vec<Result>> {
+) -> anyhow::Result<Vec<Compared>> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let calls = workload.arrivals.iter().map(|a| trace.sessions[a.session as usize].calls.len() as u64).sum();
     let mut results = Vec::new();
@@ -150,7 +156,7 @@ fn replay(
     workload: &Workload,
     name: &str,
     bar: &ProgressBar,
-) -> anyhow::Result<Result> {
+) -> anyhow::Result<Compared> {
     let setup = args.setup();
     let mut chooser: Box<dyn Chooser> = match args.policy_config(name) {
         Some(config) => {
@@ -162,7 +168,7 @@ fn replay(
     let run = driver.run(&|n| bar.inc(n));
     bar.finish_and_clear();
     let summary = stats::summary(name, name == ORACLE, &run, workload.duration_seconds);
-    Ok(Result { summary, run })
+    Ok(Compared { summary, run })
 }
 
 /// A bar on standard error, or nothing where that is no terminal.

@@ -115,8 +115,8 @@ fn distribution(policy: &Drawn<'_>) -> Vec<(f64, f64)> {
 /// Every n-th, so that few enough are left, and the last.
 fn thinned<T: Copy>(points: &[T]) -> Vec<T> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
-    let rest = points.len() % step;
-    points.iter().copied().step_by(step).chain(points.last().copied().filter(|_| rest != 1)).collect()
+    let is_last_due = points.len() % step == 1 || step == 1;
+    points.iter().copied().step_by(step).chain(points.last().copied().filter(|_| !is_last_due)).collect()
 }
 
 #[cfg(test)]

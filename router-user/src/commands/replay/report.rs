@@ -56,7 +56,7 @@ pub(super) fn table(args: &ReplayArgs, trace: &Trace, workload: &Workload, resul
             s.refused
         );
     }
-    if let Some(oracle) = results.iter().find(|s| s.is_oracle) {
+    if let Some(oracle) = results.iter().find(|s| s.is_oracle).filter(|_| results.len() > 1) {
         text += "\nrelative to the oracle, which uses knowledge no router has\n";
         for s in results.iter().filter(|s| !s.is_oracle) {
             let ratio = |at: usize| METRICS[at].1(s) / METRICS[at].1(oracle);

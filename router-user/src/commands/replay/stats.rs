@@ -32,8 +32,11 @@ pub(super) struct Summary {
     pub(super) refused: u64,
 }
 
+/// One number of a summary.
+pub(super) type Metric = fn(&Summary) -> f64;
+
 /// The measures that claims may be about, and ratios are printed of.
-pub(super) const METRICS: [(&str, fn(&Summary) -> f64); 8] = [
+pub(super) const METRICS: [(&str, Metric); 8] = [
     ("ttft_mean", |s| s.ttft_mean_s),
     ("ttft_p50", |s| s.ttft_p50_s),
     ("ttft_p90", |s| s.ttft_p90_s),

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn copies_are_shifted_by_the_golden_ratio_and_go_round() {
-        let trace = trace(&[Some(0.0), Some(1.0), Some(2.001), Some(9.999)]);
+        let trace = trace(&[Some(0.5), Some(1.0), Some(2.001), Some(9.999)]);
         let workload = superposed(&trace, 2, 1.0, 1);
         let of_copy_1: Vec<_> = workload.arrivals.iter().filter(|a| a.copy == 1).collect();
         assert_eq!(of_copy_1.iter().map(|a| a.session).collect::<Vec<_>>(), [3, 0, 1, 2]);

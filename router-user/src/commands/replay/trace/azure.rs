@@ -12,6 +12,9 @@ const UNIT_TOKENS: u32 = 1 << 30;
 /// Rows are told apart from the small ids of other forms.
 const ID_BASE: u64 = 1 << 39;
 
+/// Days before 2000 begins, by [`days`]: near enough for seconds to keep their fractions.
+const DAYS_2000: i64 = 730_426;
+
 const DAY_SECONDS: f64 = 86_400.0;
 
 /// The request of a line, and its time in seconds of some era. `row` names its prompt.
@@ -37,7 +40,7 @@ fn seconds(text: &str) -> Option<f64> {
     let time = time.split(['+', 'Z']).next()?;
     let mut time = time.splitn(3, ':').map(str::parse::<f64>);
     let (hour, minute, second) = (time.next()?.ok()?, time.next()?.ok()?, time.next()?.ok()?);
-    Some(days(year, month, day) as f64 * DAY_SECONDS + hour * 3600.0 + minute * 60.0 + second)
+    Some((days(year, month, day) - DAYS_2000) as f64 * DAY_SECONDS + hour * 3600.0 + minute * 60.0 + second)
 }
 
 /// Days since an origin, in the Gregorian calendar: years begin in March, so that a leap day ends one.
