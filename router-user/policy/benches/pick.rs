@@ -55,7 +55,7 @@ fn nanoseconds_per_request(backends: usize, bytes: usize) -> u64 {
 
 fn main() {
     println!("{:>9} {:>12} {:>12}", "backends", "prompt", "ns/request");
-    for backends in [2, 8, 64] {
+    for backends in [2, 8, 64, 512] {
         for bytes in [2_000, 16_000, 100_000] {
             println!("{backends:>9} {bytes:>10} B {:>12}", nanoseconds_per_request(backends, bytes));
         }

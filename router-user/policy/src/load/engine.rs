@@ -281,7 +281,7 @@ impl EngineLoad {
         self.waiting_checked = now;
         let progress = self.last_first_byte.unwrap_or_default();
         // As long as the prefill of all that is unanswered may take: behind a long prompt a short one waits for no
-        // seat. (Measured: with its own prefill alone, mean TTFT at load 0.9 was 5 to 15 % worse.)
+        // seat.
         let patience = tuning.patience_factor * self.q_tokens as f64 / rate + tuning.patience_seconds;
         let waited = |w: &Unanswered| w.stream && now.seconds_since(w.sent.max(progress)) > patience;
         let waits = self.unanswered.iter().take(WAITING_LOOKED_AT).any(waited);

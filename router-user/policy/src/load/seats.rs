@@ -77,8 +77,7 @@ struct Streak {
 impl SeatLearner {
     /// A scrape said so many run and so many wait; `decoding` of ours are past their prefill.
     ///
-    /// Where more run than decode, somebody's prefill may be what the others wait for: that is no evidence. (Measured:
-    /// without this rule long prompts taught a limit that was none, and mean TTFT at load 0.9 was 5 % worse.)
+    /// Where more run than decode, somebody's prefill may be what the others wait for: that is no evidence.
     pub fn on_report(&mut self, now: Nanos, running: Signal<u32>, waiting: Signal<u32>, decoding: u32) {
         let Some(running) = running.value() else {
             self.streak = None;
