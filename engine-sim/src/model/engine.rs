@@ -102,11 +102,6 @@ impl Engine {
         true
     }
 
-    /// Forgets what is cached, as a restart does; requests that run keep their blocks and go on. O(blocks).
-    pub fn clear_cache(&mut self) {
-        self.pool.clear_names();
-    }
-
     /// When [`Self::advance`] next has something to do; `None` while nothing is to be done.
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {

@@ -148,12 +148,6 @@ impl KvPool {
         self.blocks[index as usize].name = Some(name);
     }
 
-    /// Makes every block unfindable; references stay. O(blocks).
-    pub fn clear_names(&mut self) {
-        self.names.clear();
-        self.blocks.iter_mut().for_each(|block| block.name = None);
-    }
-
     /// Drops one reference; the last one makes the block the newest of the LRU list.
     pub fn release(&mut self, BlockId(index): BlockId) {
         let block = &mut self.blocks[index as usize];

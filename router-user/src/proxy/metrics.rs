@@ -66,11 +66,8 @@ struct PerBackend {
     pool: Arc<str>,
     url: Arc<str>,
     decisions: [OnceLock<Counter>; Reason::ALL.len()],
-    request: [OnceLock<Histogram>; OUTCOMES.len()],
+    request: [OnceLock<Histogram>; Outcome::ALL.len()],
 }
-
-const OUTCOMES: [Outcome; 4] =
-    [Outcome::Completed, Outcome::ClientGone, Outcome::UpstreamFailed, Outcome::NeverSent];
 
 #[derive(Clone, Debug)]
 struct Buckets;
@@ -146,8 +143,7 @@ impl RequestMetrics {
     pub fn finished(&self, id: BackendId, outcome: Outcome, took: Duration) {
         let Some(b) = &self.backends[id.index()] else { return };
         let make = || self.request.get_or_create_owned(&b.labels("outcome", outcome.as_str()));
-        let at =
-            OUTCOMES.iter().position(|o| *o == outcome).expect("invariant: OUTCOMES lists every outcome");
+        let at = Outcome::ALL.iter().position(|o| *o == outcome).expect("invariant: ALL lists every outcome");
         b.request[at].get_or_init(make).observe(took.as_secs_f64());
     }
 

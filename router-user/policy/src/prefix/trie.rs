@@ -12,9 +12,9 @@
 //! Blocks of requests in flight are pinned: the engine holds them whatever their age. Answers leave filler blocks,
 //! which match nothing and age like others.
 //!
-//! One index with marks, or one index per backend? Measured (`cargo bench -p router-policy`): a map per backend takes
-//! 32 bytes a mark instead of 42 for a block with one holder (24 for each further holder here), but a walk then costs
-//! a binary search in each backend's map, which at 64 backends is ten times this walk, and grows with the fleet.
+//! One index with marks, or one index per backend? Reckoned, not yet measured: a map per backend would take some 32
+//! bytes a mark, less than a block with one holder here, more than each further holder; but a walk would search each
+//! backend's map, so that its cost would grow with the fleet even where few hold anything.
 //!
 //! Memory: 36 bytes a block with its first holder, 24 each further holder, 6 to 11 of table a block.
 

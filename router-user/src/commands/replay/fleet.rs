@@ -78,7 +78,7 @@ impl Fleet {
 
     /// The engine loses its cache.
     pub(super) fn clear_cache(&mut self, row: usize) {
-        self.engines[row].clear_cache();
+        self.engines[row].forget_cache();
     }
 
     fn plan(&mut self, row: usize) {
