@@ -10,7 +10,7 @@
 //! recomputing. The two weights are the flat middle of a grid on real traces; 0.1–0.5 and 0.03–0.1 are within 2 %.
 
 use crate::decision::Cost;
-use crate::load::Seats;
+use crate::load::{PoolLearned, Seats};
 use crate::tuning::Tuning;
 
 /// Means over the engines of a pool.
@@ -30,40 +30,19 @@ pub struct PoolMeans {
     pub proven_seats: u32,
 }
 
-/// What is known of a pool; start values take the place of the rest.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PoolKnown {
-    /// Mean decode time, seconds.
-    pub decode_seconds: Option<f64>,
-    /// Mean prefill rate, tokens per second.
-    pub prefill_rate: Option<f64>,
-    /// Mean uncached tokens of a request.
-    pub uncached: Option<f64>,
-    /// Mean prompt tokens of a request.
-    pub prompt: Option<f64>,
-    /// Mean characters per token.
-    pub chars_per_token: Option<f64>,
-    /// Most requests ever seen running at once on one engine.
-    pub proven_seats: u32,
-}
-
 impl PoolMeans {
-    /// From what is known, within the bounds of `tuning`.
+    /// From what the engines taught, within the bounds of `tuning`; start values take the place of what none did.
     #[must_use]
-    pub fn new(known: &PoolKnown, tuning: &Tuning) -> Self {
+    pub fn new(pool: &PoolLearned, tuning: &Tuning) -> Self {
+        let decode_seconds = pool.decode_seconds.value().unwrap_or(tuning.decode_seconds_start);
+        let prefill_rate = pool.prefill_rate.value().unwrap_or(tuning.prefill_rate_start);
         Self {
-            decode_seconds: known
-                .decode_seconds
-                .unwrap_or(tuning.decode_seconds_start)
-                .max(tuning.decode_seconds_min),
-            prefill_rate: known
-                .prefill_rate
-                .unwrap_or(tuning.prefill_rate_start)
-                .max(tuning.prefill_rate_min),
-            uncached: known.uncached.unwrap_or(0.0),
-            prompt: known.prompt.unwrap_or(0.0),
-            chars_per_token: known.chars_per_token.unwrap_or(tuning.chars_per_token_start),
-            proven_seats: known.proven_seats,
+            decode_seconds: decode_seconds.max(tuning.decode_seconds_min),
+            prefill_rate: prefill_rate.max(tuning.prefill_rate_min),
+            uncached: pool.uncached.value().unwrap_or(0.0),
+            prompt: pool.prompt.value().unwrap_or(0.0),
+            chars_per_token: pool.chars_per_token.value().unwrap_or(tuning.chars_per_token_start),
+            proven_seats: pool.proven_seats,
         }
     }
 }
@@ -85,6 +64,16 @@ pub struct Load {
     pub prefill_rate: f64,
 }
 
+impl Load {
+    /// So many more requests in flight there, with the unanswered prefill and the prompts of all.
+    #[inline]
+    pub fn add(&mut self, requests: f64, q_tokens: f64, c_tokens: f64) {
+        self.requests += requests;
+        self.q_tokens += q_tokens;
+        self.c_tokens += c_tokens;
+    }
+}
+
 /// Speeds within this share of the mean are equal, and the weight of a speed is bounded.
 const SPEED_EQUAL: f64 = 0.25;
 const SPEED_BOUNDS: (f64, f64) = (0.25, 4.0);
@@ -98,21 +87,22 @@ pub fn speed_factor(rate: f64, means: &PoolMeans) -> f64 {
 
 /// The cost of a request of `prompt` tokens of which `matched` are cached there.
 #[must_use]
+#[inline]
 pub fn cost(load: &Load, prompt: u64, matched: u64, means: &PoolMeans, tuning: &Tuning) -> Cost {
     let (prompt, uncached) = (prompt as f64, prompt.saturating_sub(matched) as f64);
     let seats = f64::from(load.seats.count());
-    let over = (load.requests + 1.0 - seats).max(0.0);
-    let mut wait = means.decode_seconds * means.prefill_rate / seats;
-    if load.seats.is_told() {
-        wait = wait.max(prompt);
-    }
+    let over = load.requests + 1.0 - seats;
+    let wait = || {
+        let wait = means.decode_seconds * means.prefill_rate / seats;
+        if load.seats.is_told() { wait.max(prompt) } else { wait }
+    };
     Cost {
         uncached,
         disturbance: uncached * tuning.disturbance * load.requests,
         queued: load.q_tokens,
         context: tuning.context * load.c_tokens,
         overflow: (load.c_tokens + prompt - load.kv_tokens).max(0.0),
-        seat: over * wait,
+        seat: if over > 0.0 { over * wait() } else { 0.0 },
     }
 }
 
@@ -125,16 +115,13 @@ pub fn one_request(uncached: f64, means: &PoolMeans, tuning: &Tuning) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Load, PoolKnown, PoolMeans, Tuning, cost, speed_factor};
-    use crate::load::Seats;
+    use super::{Load, PoolLearned, PoolMeans, Tuning, cost, speed_factor};
+    use crate::load::{Learned, Seats};
 
     fn means(decode_seconds: f64, prefill_rate: f64) -> PoolMeans {
-        let known = PoolKnown {
-            decode_seconds: Some(decode_seconds),
-            prefill_rate: Some(prefill_rate),
-            ..PoolKnown::default()
-        };
-        PoolMeans::new(&known, &Tuning::default())
+        let mut pool = PoolLearned::default();
+        pool.add(&Learned { decode_seconds, prefill_rate, ..Learned::NOTHING });
+        PoolMeans::new(&pool, &Tuning::default())
     }
 
     fn load(requests: f64, seats: Seats) -> Load {
@@ -174,7 +161,7 @@ mod tests {
 
     #[test]
     fn means_have_start_values_and_floors() {
-        let start = PoolMeans::new(&PoolKnown::default(), &Tuning::default());
+        let start = PoolMeans::new(&PoolLearned::default(), &Tuning::default());
         assert_eq!((start.decode_seconds, start.prefill_rate, start.chars_per_token), (5.0, 15_000.0, 4.0));
         let low = means(0.01, 3.0);
         assert_eq!((low.decode_seconds, low.prefill_rate), (0.5, 1000.0));

@@ -126,6 +126,8 @@ pub struct Ticket {
     /// The prompt's blocks in the index, held while the request is in flight.
     pub(crate) pin: Option<Pin>,
     pub(crate) prompt_bytes: u64,
+    /// What the prompt's tokens were estimated with.
+    pub(crate) chars_per_token: f64,
 }
 
 impl Ticket {

@@ -3,14 +3,13 @@
 use crate::backend::{BackendSpec, Models};
 use crate::decision::PickError;
 
-/// What the filter looks at, per backend.
+/// What the filter looks at, per backend of the model's pool.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gate<'a> {
-    pub(crate) spec: &'a BackendSpec,
-    pub(crate) models: &'a Models,
+pub(crate) struct Gate {
     pub(crate) is_ready: bool,
-    pub(crate) requests: u32,
     pub(crate) was_tried: bool,
+    pub(crate) requests: u32,
+    pub(crate) max_in_flight: u32,
 }
 
 /// How far a backend gets; the furthest of all decides the error when none gets through.
@@ -39,16 +38,14 @@ pub(crate) fn serves(spec: &BackendSpec, models: &Models, model: Option<&str>) -
     }
 }
 
-/// The verdict on one backend.
+/// The verdict on one backend that serves the model.
 #[must_use]
-pub(crate) fn judge(gate: Gate<'_>, model: Option<&str>) -> Verdict {
-    if !serves(gate.spec, gate.models, model) {
-        Verdict::OtherModel
-    } else if !gate.is_ready {
+pub(crate) const fn judge(gate: Gate) -> Verdict {
+    if !gate.is_ready {
         Verdict::NotReady
     } else if gate.was_tried {
         Verdict::Tried
-    } else if gate.spec.max_in_flight.is_some_and(|max| gate.requests >= max) {
+    } else if gate.requests >= gate.max_in_flight {
         Verdict::Full
     } else {
         Verdict::Candidate
@@ -93,17 +90,10 @@ mod tests {
 
     #[test]
     fn the_limit_and_earlier_tries_exclude() {
-        let spec = BackendSpec { max_in_flight: Some(2), ..BackendSpec::default() };
-        let gate = |requests, is_ready, was_tried| Gate {
-            spec: &spec,
-            models: &Models::Unknown,
-            is_ready,
-            requests,
-            was_tried,
-        };
-        assert_eq!(judge(gate(1, true, false), None), Verdict::Candidate);
-        assert_eq!(judge(gate(2, true, false), None), Verdict::Full);
-        assert_eq!(judge(gate(0, true, true), None), Verdict::Tried);
-        assert_eq!(judge(gate(0, false, false), None), Verdict::NotReady);
+        let gate = |requests, is_ready, was_tried| Gate { is_ready, was_tried, requests, max_in_flight: 2 };
+        assert_eq!(judge(gate(1, true, false)), Verdict::Candidate);
+        assert_eq!(judge(gate(2, true, false)), Verdict::Full);
+        assert_eq!(judge(gate(0, true, true)), Verdict::Tried);
+        assert_eq!(judge(gate(0, false, false)), Verdict::NotReady);
     }
 }

@@ -51,6 +51,9 @@ impl RequestShape {
     /// Tokens of so many leading blocks; at most T − 1, as an engine computes at least one token.
     #[must_use]
     pub fn matched_tokens(&self, blocks: u32, chars_per_token: f64) -> u64 {
+        if blocks == 0 {
+            return 0;
+        }
         let tokens = (f64::from(blocks) * BLOCK_BYTES as f64 / chars_per_token) as u64;
         tokens.min(self.prompt_tokens(chars_per_token).saturating_sub(1))
     }

@@ -7,7 +7,7 @@ use crate::time::Nanos;
 const BUCKETS: usize = 60;
 
 /// Counts arrivals over the last window, in 60 buckets: an arrival leaves within 1/60 of the window after its
-/// time. Bounded; O(1) amortised.
+/// time. Bounded; O(1) amortised, O(buckets) to look.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     bucket_ns: u64,
@@ -35,9 +35,11 @@ impl Arrivals {
     }
 
     /// Arrivals within the window, or `None` if there never was one.
-    pub fn in_window(&mut self, now: Nanos) -> Option<u64> {
-        self.roll(now);
-        self.ever.then_some(self.total)
+    #[must_use]
+    pub fn in_window(&self, now: Nanos) -> Option<u64> {
+        let steps = (now.0 / self.bucket_ns).saturating_sub(self.newest).min(BUCKETS as u64);
+        let leaving = |step| u64::from(self.counts[((self.newest + step) % BUCKETS as u64) as usize]);
+        self.ever.then(|| self.total.saturating_sub((1..=steps).map(leaving).sum()))
     }
 
     fn roll(&mut self, now: Nanos) -> usize {

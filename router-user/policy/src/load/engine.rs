@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::ewma::Ewma;
+use super::learned::Learned;
 use super::seats::SeatLearner;
 use super::table::InFlight;
 use crate::time::Nanos;
@@ -146,10 +147,26 @@ impl EngineLoad {
         &self.chars_per_token
     }
 
-    /// Mean uncached and whole prompt tokens of the requests sent there.
+    /// What it has taught.
     #[must_use]
-    pub fn mean_request(&self) -> Option<(f64, f64)> {
-        Some((self.mean_uncached.value()?, self.mean_prompt.value()?))
+    pub fn learned(&self) -> Learned {
+        let value = |mean: &Ewma| mean.value().unwrap_or(f64::NAN);
+        Learned {
+            decode_seconds: value(&self.decode_seconds),
+            prefill_rate: value(&self.prefill_rate),
+            uncached: value(&self.mean_uncached),
+            prompt: value(&self.mean_prompt),
+            chars_per_token: value(&self.chars_per_token),
+            proven_seats: self.seats.proven(),
+        }
+    }
+
+    /// When time alone will change something: a predicted prefill ends, or waiting may begin to teach.
+    pub(crate) fn due(&self) -> Nanos {
+        if self.streaming == 0 || self.unanswered.is_empty() {
+            return self.next_leave;
+        }
+        self.next_leave.min(Nanos(self.waiting_checked.0.saturating_add(WAITING_CHECK_NS)))
     }
 
     /// Requests dispatched since the last report.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::signal::Signal;
+use crate::signal::{Signal, Why};
 use crate::time::Nanos;
 
 /// Foreign requests in flight at one engine (policy.md's F).
@@ -12,6 +12,9 @@ pub struct Foreign {
 }
 
 impl Foreign {
+    /// Nothing was reported.
+    pub const NONE: Self = Self { at_report: Signal::Unknown(Why::NeverHeard) };
+
     /// A report counted `total` while we had `ours` there at most since it was asked for. Never below zero: a
     /// report cannot lower our own count.
     pub fn on_report(&mut self, now: Nanos, total: Option<u32>, ours: u32) {
@@ -25,6 +28,7 @@ impl Foreign {
     #[must_use]
     pub fn now(&self, now: Nanos, fade: Duration) -> Signal<f64> {
         match self.at_report {
+            Signal::Known { value: 0, at } => Signal::known(0.0, at),
             Signal::Known { value, at } => {
                 let faded = now.seconds_since(at) / fade.as_secs_f64().max(1e-9);
                 Signal::known(f64::from(value) * (1.0 - faded).max(0.0), at)

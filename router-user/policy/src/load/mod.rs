@@ -7,10 +7,12 @@ pub mod arrivals;
 pub mod engine;
 pub mod ewma;
 pub mod foreign;
+pub mod learned;
 pub mod seats;
 pub mod table;
 
 pub use engine::EngineLoad;
 pub use foreign::Foreign;
+pub use learned::{Learned, PoolLearned};
 pub use seats::Seats;
 pub use table::{Alone, InFlight, LoadTable};

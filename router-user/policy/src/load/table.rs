@@ -17,6 +17,10 @@ pub struct InFlight {
 ///
 /// One call a pick and candidate; must be cheap (no system call).
 pub trait LoadTable: Send {
+    /// Whether there may be others at all.
+    fn is_shared(&self) -> bool {
+        true
+    }
     /// The sum over the other processes' slots at row `id`.
     fn others(&self, id: BackendId) -> InFlight;
     /// Makes this process's own counts at row `id` visible to the others. Values beyond `u32` are clamped.
@@ -28,6 +32,10 @@ pub trait LoadTable: Send {
 pub struct Alone;
 
 impl LoadTable for Alone {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn others(&self, _id: BackendId) -> InFlight {
         InFlight::default()
     }

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 
-use super::{Candidate, Choice, least, lowest_qps};
+use super::{Candidate, Choice, Habits, least_of_stale, lowest_qps};
 use crate::decision::Reason;
 
 /// Fewest in flight among the candidates that `is_in` lets in: by own counts, else by reports, else (nobody can
@@ -11,13 +11,14 @@ use crate::decision::Reason;
 pub(crate) fn least_in_flight(
     rng: &mut impl Rng,
     candidates: &[Candidate],
+    habits: &[Habits],
     is_in: impl Fn(&Candidate) -> bool,
     reason: Reason,
     values: &mut Vec<f64>,
 ) -> Choice {
     let counted = candidates.iter().filter(|c| c.is_counted && is_in(c));
     let Some(fullest) = counted.map(|c| c.load.requests).reduce(f64::max) else {
-        return lowest_qps(candidates, is_in, Reason::LowestQps);
+        return lowest_qps(candidates, habits, is_in, Reason::LowestQps);
     };
     values.clear();
     values.extend(candidates.iter().map(|c| match (is_in(c), c.is_counted) {
@@ -25,5 +26,5 @@ pub(crate) fn least_in_flight(
         (true, true) => c.load.requests,
         (true, false) => fullest,
     }));
-    Choice::new(least(rng, values, |i| candidates[i].is_stale, |_| 1.0), reason)
+    Choice::new(least_of_stale(rng, values, |i| candidates[i].is_stale, |_| 1.0), reason)
 }

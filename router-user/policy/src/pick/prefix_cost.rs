@@ -2,12 +2,13 @@
 
 use rand::Rng;
 
-use super::{Candidate, Choice, least};
+use super::{Candidate, Choice, least, least_of_stale};
 use crate::cost::{PoolMeans, cost, one_request, speed_factor};
 use crate::decision::{Cost, Reason};
 use crate::tuning::Tuning;
 
 /// The cost at one candidate, and what is compared: the same, weighed by speed where that is asked for.
+#[inline]
 pub(crate) fn priced(c: &Candidate, prompt_tokens: u64, means: &PoolMeans, tuning: &Tuning) -> (Cost, f64) {
     let cost = cost(&c.load, prompt_tokens, c.matched_tokens, means, tuning);
     let factor = if tuning.weigh_by_speed { speed_factor(c.load.prefill_rate, means) } else { 1.0 };
@@ -25,10 +26,18 @@ pub(crate) fn prefix_cost(
     values: &mut Vec<f64>,
 ) -> Choice {
     values.clear();
-    values.extend(candidates.iter().map(|c| priced(c, prompt_tokens, means, tuning).1));
+    let mut any_is_stale = false;
+    values.extend(candidates.iter().map(|c| {
+        any_is_stale |= c.is_stale;
+        priced(c, prompt_tokens, means, tuning).1
+    }));
     let uncached = |i: usize| prompt_tokens.saturating_sub(candidates[i].matched_tokens) as f64;
     let band = |i: usize| one_request(uncached(i), means, tuning);
-    let index = least(rng, values, |i| candidates[i].is_stale, band);
+    let index = if any_is_stale {
+        least_of_stale(rng, values, |i| candidates[i].is_stale, band)
+    } else {
+        least(rng, values)
+    };
     let chosen = &candidates[index];
     let reason = if chosen.matched_tokens > 0 { Reason::CostWithPrefix } else { Reason::CostWithoutPrefix };
     Choice { index, reason, cost: priced(chosen, prompt_tokens, means, tuning).0 }

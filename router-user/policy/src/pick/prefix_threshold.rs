@@ -3,7 +3,7 @@
 
 use rand::Rng;
 
-use super::{Candidate, Choice, least_in_flight, lowest_qps};
+use super::{Candidate, Choice, Habits, least_in_flight, lowest_qps};
 use crate::config::Fallback;
 use crate::decision::Reason;
 
@@ -12,6 +12,7 @@ use crate::decision::Reason;
 pub(crate) fn prefix_threshold(
     rng: &mut impl Rng,
     candidates: &[Candidate],
+    habits: &[Habits],
     min_blocks: u64,
     fallback: Fallback,
     values: &mut Vec<f64>,
@@ -19,12 +20,12 @@ pub(crate) fn prefix_threshold(
     let longest = candidates.iter().map(|c| c.matched_blocks).max().unwrap_or(0);
     if longest > 0 && u64::from(longest) >= min_blocks {
         let holds_longest = |c: &Candidate| c.matched_blocks == longest;
-        return least_in_flight(rng, candidates, holds_longest, Reason::PrefixMatch, values);
+        return least_in_flight(rng, candidates, habits, holds_longest, Reason::PrefixMatch, values);
     }
     match fallback {
         Fallback::LeastInFlight => {
-            least_in_flight(rng, candidates, |_| true, Reason::BelowThresholdLeastInFlight, values)
+            least_in_flight(rng, candidates, habits, |_| true, Reason::BelowThresholdLeastInFlight, values)
         }
-        Fallback::LowestQps => lowest_qps(candidates, |_| true, Reason::BelowThresholdLowestQps),
+        Fallback::LowestQps => lowest_qps(candidates, habits, |_| true, Reason::BelowThresholdLowestQps),
     }
 }

@@ -4,6 +4,7 @@ use router_common::BackendId;
 
 use super::Placement;
 use super::entry::Entry;
+use super::standing::Standing;
 use crate::backend::{BackendSpec, Models, Report};
 use crate::load::InFlight;
 use crate::load::arrivals::Arrivals;
@@ -18,23 +19,29 @@ impl Placement {
 
     /// Adds a backend at row `id`, or changes its configuration. A new one is not ready until told so.
     pub fn set_backend(&mut self, id: BackendId, spec: BackendSpec) {
+        self.pools.forget();
         if let Some(entry) = self.entry_mut(id) {
             entry.spec = spec;
+            self.changed(id);
             return;
         }
         if self.entries.len() <= id.index() {
             self.entries.resize_with(id.index() + 1, || None);
+            self.standings.resize(id.index() + 1, Standing::VACANT);
         }
         let arrivals = Arrivals::new(self.config.request_stats_window);
         let entry = Entry::new(spec, self.next_generation, arrivals, &self.config.tuning);
         self.entries[id.index()] = Some(entry);
         self.next_generation += 1;
         self.order.push(id);
+        self.changed(id);
     }
 
     /// Removes a backend and what the index holds of it. Tickets still out end without effect.
     pub fn remove_backend(&mut self, id: BackendId) {
         if self.entries.get_mut(id.index()).and_then(Option::take).is_some() {
+            self.standings[id.index()] = Standing::VACANT;
+            self.pools.forget();
             self.order.retain(|&o| o != id);
             self.trie.clear(id);
             self.table.publish(id, InFlight::default());
@@ -45,13 +52,21 @@ impl Placement {
     pub fn set_ready(&mut self, id: BackendId, ready: bool) {
         if let Some(entry) = self.entry_mut(id) {
             entry.is_ready = ready;
+            self.changed(id);
         }
     }
 
     /// What models it serves.
     pub fn set_models(&mut self, id: BackendId, models: Models) {
-        if let Some(entry) = self.entry_mut(id) {
-            entry.models = models;
+        let Some(entry) = self.entry_mut(id) else { return };
+        let are_same = match (&entry.models, &models) {
+            (Models::Unknown, Models::Unknown) => true,
+            (Models::Listed(a, _), Models::Listed(b, _)) => a == b,
+            _ => false,
+        };
+        entry.models = models;
+        if !are_same {
+            self.pools.forget();
         }
     }
 
@@ -75,6 +90,7 @@ impl Placement {
         let decoding = entry.load.decoding();
         entry.load.seats.on_report(now, report.running, report.waiting, decoding);
         entry.report = report;
+        self.changed(id);
     }
 
     /// Forgets what the backend is believed to hold (it restarted).

@@ -1,154 +1,185 @@
-//! From entries to candidates: the filter, and what the pickers need of each backend it leaves.
+//! From standings to candidates: the filter, and what the pickers need of each backend it leaves.
 
 use router_common::BackendId;
 
 use super::Placement;
-use super::entry::Entry;
-use crate::config::OwnCounts;
-use crate::cost::{Load, PoolKnown, PoolMeans};
+use super::pools::{learned, members};
+use crate::config::{OwnCounts, PolicyConfig, PolicyName};
+use crate::cost::{Load, PoolMeans};
 use crate::decision::PickError;
-use crate::filter::{Gate, Verdict, judge, refusal, serves};
+use crate::filter::{Gate, Verdict, judge, refusal};
 use crate::load::InFlight;
-use crate::pick::Candidate;
+use crate::pick::{Candidate, Habits};
 use crate::prefix::Walk;
 use crate::request::RequestShape;
 use crate::time::Nanos;
 
-/// A mean over those that have a value.
-#[derive(Clone, Copy, Default)]
-struct Mean {
-    sum: f64,
-    n: u32,
+/// What one pick looks at, beside the backends.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    pub(super) now: Nanos,
+    pub(super) request: &'a RequestShape,
+    pub(super) tried: &'a [BackendId],
+    pub(super) walk: &'a Walk,
+    /// Number of the model's pool.
+    pub(super) pool: usize,
+    pub(super) means: &'a PoolMeans,
 }
 
-impl Mean {
-    fn add(&mut self, value: Option<f64>) {
-        if let Some(value) = value {
-            self.sum += value;
-            self.n += 1;
-        }
+impl Scene<'_> {
+    /// T.
+    pub(super) fn prompt_tokens(&self) -> u64 {
+        self.request.prompt_tokens(self.means.chars_per_token)
     }
 
-    fn value(self) -> Option<f64> {
-        (self.n > 0).then(|| self.sum / f64::from(self.n))
+    fn matched(&self, id: BackendId) -> Matched {
+        let blocks = self.walk.leading_blocks(id);
+        Matched { blocks, tokens: self.request.matched_tokens(blocks, self.means.chars_per_token) }
     }
+}
+
+/// What a backend holds of the prompt.
+#[derive(Clone, Copy, Default)]
+struct Matched {
+    blocks: u32,
+    tokens: u64,
 }
 
 impl Placement {
-    /// Fills `found` with the candidates in list order.
+    /// Lets time pass (predicted prefills end, long waits teach seats); returns the model's pool and what its engines have
+    /// taught, ready or not. O(1) while nothing is due and little changed, else O(backends).
+    pub(super) fn survey(&mut self, now: Nanos, model: Option<&str>) -> (usize, PoolMeans) {
+        if self.next_due <= now {
+            self.next_due = Nanos(u64::MAX);
+            for at in 0..self.order.len() {
+                self.settle(now, self.order[at]);
+            }
+        }
+        let pool = self.pools.find(model, &self.order, &self.entries);
+        (pool, self.pools.means(pool, self.changes, &self.standings, &self.config.tuning))
+    }
+
+    fn settle(&mut self, now: Nanos, id: BackendId) {
+        let due = self.standings[id.index()].due;
+        if due > now {
+            self.next_due = self.next_due.min(due);
+            return;
+        }
+        let tuning = self.config.tuning;
+        let Some(entry) = self.entry_mut(id) else { return };
+        let rate = entry.prefill_rate(&tuning);
+        entry.load.expire_predicted(now);
+        entry.load.learn_from_waiting(now, rate, &tuning);
+        self.changed(id);
+    }
+
+    /// The means of a model's pool as they are now, for those who only look.
+    pub(super) fn pool_means(&self, model: Option<&str>) -> PoolMeans {
+        let learned = learned(&self.standings, members(model, &self.order, &self.entries));
+        PoolMeans::new(&learned, &self.config.tuning)
+    }
+
+    /// Fills `found` with the candidates in list order, and `habits` where the choice looks at these. O(pool).
     ///
     /// # Errors
     /// Nobody is left; the nearest miss says why.
+    #[inline(never)]
     pub(super) fn find_candidates(
-        &mut self,
-        now: Nanos,
-        request: &RequestShape,
-        tried: &[BackendId],
-        walk: &Walk,
-        means: &PoolMeans,
+        &self,
+        scene: &Scene<'_>,
         found: &mut Vec<Candidate>,
+        habits: &mut Vec<Habits>,
     ) -> Result<(), PickError> {
         found.clear();
-        let model = request.model.as_deref();
-        let mut furthest = None;
-        for at in 0..self.order.len() {
-            let id = self.order[at];
-            let others = self.table.others(id);
-            let Some(entry) = &self.entries[id.index()] else { continue };
-            let gate = Gate {
-                spec: &entry.spec,
-                models: &entry.models,
-                is_ready: entry.is_ready,
-                requests: entry.load.in_flight().requests.saturating_add(others.requests),
-                was_tried: tried.contains(&id),
-            };
-            let verdict = judge(gate, model);
+        habits.clear();
+        let mut furthest = (!self.order.is_empty()).then_some(Verdict::OtherModel);
+        let is_shared = self.table.is_shared();
+        // Most hold the same, the common head of the prompts; so tokens are reckoned where that changes.
+        let mut matched = Matched::default();
+        for &id in self.pools.members(scene.pool) {
+            let others = if is_shared { self.table.others(id) } else { InFlight::default() };
+            let standing = &self.standings[id.index()];
+            let verdict = judge(Gate {
+                is_ready: standing.is_ready,
+                was_tried: scene.tried.contains(&id),
+                requests: standing.requests.saturating_add(others.requests),
+                max_in_flight: standing.max_in_flight,
+            });
             furthest = furthest.max(Some(verdict));
-            if verdict == Verdict::Candidate {
-                found.extend(self.candidate(now, request, id, others, walk, means));
+            if verdict != Verdict::Candidate {
+                continue;
             }
+            if matched.blocks != scene.walk.leading_blocks(id) {
+                matched = scene.matched(id);
+            }
+            found.push(self.candidate_with(scene, id, others, matched));
+        }
+        if self.wants_habits() {
+            habits.extend(found.iter().map(|c| self.habits(scene.now, c.id)));
         }
         if found.is_empty() { Err(refusal(furthest)) } else { Ok(()) }
     }
 
-    /// One backend as the pickers see it.
-    pub(super) fn candidate(
-        &mut self,
-        now: Nanos,
-        request: &RequestShape,
+    /// One backend as the pickers see it, whether the filter leaves it or not.
+    pub(super) fn candidate(&self, scene: &Scene<'_>, id: BackendId) -> Candidate {
+        self.candidate_with(scene, id, self.table.others(id), scene.matched(id))
+    }
+
+    #[inline]
+    fn candidate_with(
+        &self,
+        scene: &Scene<'_>,
         id: BackendId,
         others: InFlight,
-        walk: &Walk,
-        means: &PoolMeans,
-    ) -> Option<Candidate> {
-        let fade = self.fade();
-        let tuning = &self.config.tuning;
-        let is_exact = self.config.own_counts == OwnCounts::Exact;
-        let entry = self.entries[id.index()].as_mut()?;
-        let own = entry.load.in_flight();
-        let foreign = entry.foreign.now(now, fade).value().unwrap_or(0.0);
-        let reported = if is_exact { None } else { entry.reported_requests(now, fade) };
-        let counted = f64::from(own.requests) + f64::from(others.requests) + foreign;
-        let load = Load {
-            requests: if is_exact { counted } else { reported.unwrap_or(0.0) },
-            q_tokens: own.q_tokens as f64 + others.q_tokens as f64 + foreign * means.uncached,
-            c_tokens: own.c_tokens as f64 + others.c_tokens as f64 + foreign * means.prompt,
-            kv_tokens: entry.kv_tokens(tuning) as f64,
-            seats: entry.load.seats.seats(entry.spec.max_num_seqs, entry.report.seats, means.proven_seats),
-            prefill_rate: entry.prefill_rate(tuning),
+        matched: Matched,
+    ) -> Candidate {
+        let standing = &self.standings[id.index()];
+        let mut load = Load {
+            requests: f64::from(standing.requests),
+            q_tokens: standing.q_tokens,
+            c_tokens: standing.c_tokens,
+            kv_tokens: standing.kv_tokens,
+            seats: standing.seats_in_pool(scene.means.proven_seats),
+            prefill_rate: standing.prefill_rate,
         };
-        let matched_blocks = walk.leading_blocks(id);
-        Some(Candidate {
+        load.add(f64::from(others.requests), others.q_tokens as f64, others.c_tokens as f64);
+        let foreign = standing.foreign.now(scene.now, self.fade).value().unwrap_or(0.0);
+        if foreign > 0.0 {
+            load.add(foreign, foreign * scene.means.uncached, foreign * scene.means.prompt);
+        }
+        let mut candidate = Candidate {
             id,
             load,
-            is_counted: is_exact || reported.is_some(),
-            is_stale: !is_exact || foreign > 0.0,
-            matched_blocks,
-            matched_tokens: request.matched_tokens(matched_blocks, means.chars_per_token),
+            is_counted: true,
+            is_stale: foreign > 0.0,
+            matched_blocks: matched.blocks,
+            matched_tokens: matched.tokens,
+        };
+        if self.config.own_counts != OwnCounts::Exact {
+            let reported = self.reported(scene.now, id);
+            candidate.load.requests = reported.unwrap_or(0.0);
+            (candidate.is_counted, candidate.is_stale) = (reported.is_some(), true);
+        }
+        candidate
+    }
+
+    #[cold]
+    fn reported(&self, now: Nanos, id: BackendId) -> Option<f64> {
+        self.entry(id)?.reported_requests(now, self.fade)
+    }
+
+    /// Whether the choice may look beyond load and prefix. Those who do not ask are spared the look at the entry.
+    fn wants_habits(&self) -> bool {
+        let PolicyConfig { policy, own_counts, .. } = &self.config;
+        let by_load = matches!(policy, PolicyName::PrefixCost | PolicyName::LeastInFlight);
+        !by_load || *own_counts != OwnCounts::Exact
+    }
+
+    fn habits(&self, now: Nanos, id: BackendId) -> Habits {
+        self.entry(id).map_or_else(Habits::default, |entry| Habits {
             arrivals: entry.arrivals.in_window(now),
             last_turn: entry.last_turn,
             ring_seed: entry.ring_seed,
         })
-    }
-
-    /// Means over the backends that serve the model, ready or not. O(backends).
-    pub(super) fn pool_means(&self, model: Option<&str>) -> PoolMeans {
-        let [mut decode, mut rate, mut uncached, mut prompt, mut chars] = [Mean::default(); 5];
-        let mut proven_seats = 0;
-        for entry in self.pool(model) {
-            decode.add(entry.load.decode_seconds().value());
-            rate.add(entry.load.prefill_rate().value());
-            chars.add(entry.load.chars_per_token().value());
-            let request = entry.load.mean_request();
-            uncached.add(request.map(|m| m.0));
-            prompt.add(request.map(|m| m.1));
-            proven_seats = proven_seats.max(entry.load.seats.proven());
-        }
-        let known = PoolKnown {
-            decode_seconds: decode.value(),
-            prefill_rate: rate.value(),
-            uncached: uncached.value(),
-            prompt: prompt.value(),
-            chars_per_token: chars.value(),
-            proven_seats,
-        };
-        PoolMeans::new(&known, &self.config.tuning)
-    }
-
-    /// Lets time pass: predicted prefills end, long waits teach seats.
-    pub(super) fn settle(&mut self, now: Nanos) {
-        let tuning = &self.config.tuning;
-        for id in &self.order {
-            if let Some(entry) = &mut self.entries[id.index()] {
-                let rate = entry.prefill_rate(tuning);
-                entry.load.expire_predicted(now);
-                entry.load.learn_from_waiting(now, rate, tuning);
-            }
-        }
-    }
-
-    fn pool(&self, model: Option<&str>) -> impl Iterator<Item = &Entry> {
-        let entries = self.order.iter().filter_map(|id| self.entries[id.index()].as_ref());
-        entries.filter(move |e| serves(&e.spec, &e.models, model))
     }
 }

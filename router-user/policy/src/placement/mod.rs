@@ -2,9 +2,12 @@
 
 mod backends;
 mod candidates;
+mod choose;
 mod entry;
+mod pools;
 mod record;
 mod snapshot;
+mod standing;
 
 pub use record::{CandidateRecord, Record};
 pub use snapshot::BackendSnapshot;
@@ -15,25 +18,36 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use router_common::BackendId;
 
-use crate::config::{PolicyConfig, PolicyName};
-use crate::cost::PoolMeans;
+use crate::config::PolicyConfig;
 use crate::decision::{Decision, PickError, Reason, Ticket};
 use crate::load::{EngineLoad, LoadTable};
 use crate::outcome::Outcome;
-use crate::pick::{self, Candidate, Choice};
+use crate::pick::{Candidate, Choice, Habits};
 use crate::prefix::{BLOCK_BYTES, Chain, Trie, Walk};
 use crate::request::RequestShape;
 use crate::time::Nanos;
 use crate::usage::Usage;
+use candidates::Scene;
 use entry::Entry;
+use pools::Pools;
+use standing::Standing;
 
 /// Placement over a set of backends: one owner, `&mut`, so that pick and count are one step.
 pub struct Placement {
     config: PolicyConfig,
+    /// Age at which a report has faded to nothing.
+    fade: Duration,
     table: Box<dyn LoadTable>,
     rng: Xoshiro256PlusPlus,
     /// By row; grows with the highest row seen.
     entries: Vec<Option<Entry>>,
+    /// By row, as many as entries.
+    standings: Vec<Standing>,
+    pools: Pools,
+    /// Changes of any standing so far.
+    changes: u64,
+    /// The earliest time at which some standing is due.
+    next_due: Nanos,
     /// Rows in the order of the configuration.
     order: Vec<BackendId>,
     trie: Trie,
@@ -48,6 +62,7 @@ pub struct Placement {
 struct Scratch {
     walk: Walk,
     candidates: Vec<Candidate>,
+    habits: Vec<Habits>,
     values: Vec<f64>,
 }
 
@@ -64,11 +79,17 @@ impl Placement {
     /// A placement without backends. `seed` feeds every random choice; `table` shares counts with other processes.
     #[must_use]
     pub fn new(config: PolicyConfig, table: Box<dyn LoadTable>, seed: u64) -> Self {
+        let intervals = config.tuning.report_fade_intervals.clamp(1e-3, 1e3);
         Self {
+            fade: config.scrape_interval.mul_f64(intervals),
             config,
             table,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             entries: Vec::new(),
+            standings: Vec::new(),
+            pools: Pools::default(),
+            changes: 0,
+            next_due: Nanos(u64::MAX),
             order: Vec::new(),
             trie: Trie::default(),
             scratch: Scratch::default(),
@@ -115,14 +136,14 @@ impl Placement {
         tried: &[BackendId],
         scratch: &mut Scratch,
     ) -> Result<Decision, PickError> {
-        self.settle(now);
         self.trie.walk(chain_of(request), &mut scratch.walk);
-        let means = self.pool_means(request.model.as_deref());
-        let Scratch { walk, candidates, values } = scratch;
-        self.find_candidates(now, request, tried, walk, &means, candidates)?;
-        let choice = self.choose(request, candidates, &means, values);
-        let record = self.config.record.then(|| self.record(now, request, candidates, &means, choice));
-        let mut decision = self.dispatch(now, request, &candidates[choice.index], choice, walk, &means);
+        let (pool, means) = self.survey(now, request.model.as_deref());
+        let Scratch { walk, candidates, habits, values } = scratch;
+        let scene = Scene { now, request, tried, walk, pool, means: &means };
+        self.find_candidates(&scene, candidates, habits)?;
+        let choice = self.choose(&scene, candidates, habits, values);
+        let record = self.config.record.then(|| self.record(&scene, candidates, choice));
+        let mut decision = self.dispatch(&scene, &candidates[choice.index], choice);
         decision.candidates = candidates.len();
         decision.record = record.map(Box::new);
         Ok(decision)
@@ -138,27 +159,25 @@ impl Placement {
         request: &RequestShape,
         id: BackendId,
     ) -> Result<Decision, PickError> {
-        self.settle(now);
-        let mut walk = Walk::default();
-        self.trie.walk(chain_of(request), &mut walk);
-        let means = self.pool_means(request.model.as_deref());
-        let others = self.table.others(id);
         if self.entry(id).is_none() {
             return Err(PickError::NoBackend);
         }
-        let to = self.candidate(now, request, id, others, &walk, &means).ok_or(PickError::NoBackend)?;
-        Ok(self.dispatch(now, request, &to, Choice::new(0, Reason::Forced), &walk, &means))
+        let mut walk = Walk::default();
+        self.trie.walk(chain_of(request), &mut walk);
+        let (pool, means) = self.survey(now, request.model.as_deref());
+        let scene = Scene { now, request, tried: &[], walk: &walk, pool, means: &means };
+        let to = self.candidate(&scene, id);
+        Ok(self.dispatch(&scene, &to, Choice::new(0, Reason::Forced)))
     }
 
     /// Another router placed this prompt at `id`: its blocks are cached there now.
     pub fn observe_foreign(&mut self, id: BackendId, chain: &Chain) {
-        let means = self.pool_means(None);
-        let capacity = self.capacity(id, &means);
+        let Some(entry) = self.entry(id) else { return };
+        let learned = entry.load.chars_per_token().value();
+        let capacity = self.capacity(id, learned.unwrap_or(self.config.tuning.chars_per_token_start));
         let mut walk = Walk::default();
         self.trie.walk(&chain.blocks, &mut walk);
-        if self.entry(id).is_some()
-            && let Some(pin) = self.trie.insert(id, &chain.blocks, &walk, capacity)
-        {
+        if let Some(pin) = self.trie.insert(id, &chain.blocks, &walk, capacity) {
             self.trie.unpin(id, pin, 0, capacity);
         }
     }
@@ -173,7 +192,7 @@ impl Placement {
         let tuning = self.config.tuning;
         if let Some(load) = self.load_of(ticket) {
             load.first_byte(now, dispatch, &tuning);
-            self.publish(ticket.backend);
+            self.changed(ticket.backend);
         }
     }
 
@@ -185,91 +204,37 @@ impl Placement {
         if let (Some(tokens), Outcome::Completed) = (usage.prompt_tokens, outcome) {
             load.learn_chars_per_token(ticket.prompt_bytes, tokens);
         }
-        self.publish(ticket.backend);
+        self.changed(ticket.backend);
         self.unpin(&ticket, outcome, usage);
     }
 
     /// The prompt's blocks are the newest now; the answer's follow them, as far as it came.
     fn unpin(&mut self, ticket: &Ticket, outcome: Outcome, usage: &Usage) {
         let Some(pin) = ticket.pin else { return };
-        let means = self.pool_means(None);
-        let answered = usage.answer_bytes as f64 / means.chars_per_token;
+        let answered = usage.answer_bytes as f64 / ticket.chars_per_token;
         let tokens = match outcome {
             Outcome::NeverSent => 0.0,
             _ => usage.completion_tokens.map_or(answered, |tokens| tokens as f64),
         };
-        let blocks = (tokens * means.chars_per_token / BLOCK_BYTES as f64) as usize;
-        let capacity = self.capacity(ticket.backend, &means);
+        let blocks = (tokens * ticket.chars_per_token / BLOCK_BYTES as f64) as usize;
+        let capacity = self.capacity(ticket.backend, ticket.chars_per_token);
         self.trie.unpin(ticket.backend, pin, blocks.min(capacity), capacity);
     }
 
-    fn choose(
-        &mut self,
-        request: &RequestShape,
-        candidates: &[Candidate],
-        means: &PoolMeans,
-        values: &mut Vec<f64>,
-    ) -> Choice {
-        let (rng, config) = (&mut self.rng, &self.config);
-        let factor = config.tuning.hash_load_factor;
-        let mut least_in_flight = |reason, values: &mut Vec<f64>| {
-            pick::least_in_flight(&mut *rng, candidates, |_| true, reason, values)
-        };
-        let wants_shape = matches!(
-            config.policy,
-            PolicyName::PrefixCost | PolicyName::PrefixThreshold | PolicyName::ConsistentHash
-        );
-        if wants_shape && !request.shaped {
-            return least_in_flight(Reason::Unshaped, values);
-        }
-        match config.policy {
-            PolicyName::LeastInFlight => least_in_flight(Reason::LeastInFlight, values),
-            PolicyName::Session => match request.session {
-                Some(key) => pick::hash_ring(candidates, key, factor),
-                None => least_in_flight(Reason::NoSession, values),
-            },
-            PolicyName::ConsistentHash => {
-                let last = request.chain.blocks.iter().take(config.hash_blocks.max(1) as usize).next_back();
-                match last {
-                    Some(&hash) => pick::hash_ring(candidates, hash as u64, factor),
-                    None => least_in_flight(Reason::Unshaped, values),
-                }
-            }
-            PolicyName::PrefixCost => {
-                let prompt = request.prompt_tokens(means.chars_per_token);
-                pick::prefix_cost(rng, candidates, prompt, means, &config.tuning, values)
-            }
-            PolicyName::PrefixThreshold => {
-                let min_blocks = config.prefix_min_match / BLOCK_BYTES as u64;
-                pick::prefix_threshold(rng, candidates, min_blocks, config.fallback, values)
-            }
-            PolicyName::PowerOfTwo => pick::p2c(rng, candidates),
-            PolicyName::RoundRobin => pick::round_robin(candidates),
-            PolicyName::Random => pick::random(rng, candidates),
-            PolicyName::LowestQps => pick::lowest_qps(candidates, |_| true, Reason::LowestQps),
-        }
-    }
-
-    fn dispatch(
-        &mut self,
-        now: Nanos,
-        request: &RequestShape,
-        to: &Candidate,
-        choice: Choice,
-        walk: &Walk,
-        means: &PoolMeans,
-    ) -> Decision {
-        let capacity = self.capacity(to.id, means);
-        let pin = self.trie.insert(to.id, chain_of(request), walk, capacity);
+    fn dispatch(&mut self, scene: &Scene<'_>, to: &Candidate, choice: Choice) -> Decision {
+        let Scene { now, request, means, .. } = *scene;
+        let capacity = self.capacity(to.id, means.chars_per_token);
+        let pin = self.trie.insert(to.id, chain_of(request), scene.walk, capacity);
         let tuning = self.config.tuning;
         let entry = self.entries[to.id.index()].as_mut().expect("invariant: a candidate has an entry");
-        let prompt_tokens = request.prompt_tokens(means.chars_per_token);
+        let prompt_tokens = scene.prompt_tokens();
         let ticket = Ticket {
             id: self.next_ticket,
             backend: to.id,
             generation: entry.generation,
             uncached_tokens: prompt_tokens - to.matched_tokens,
             prompt_tokens,
+            chars_per_token: means.chars_per_token,
             prompt_bytes: if request.shaped { request.chain.bytes } else { 0 },
             stream: request.stream,
             sent: now,
@@ -282,7 +247,7 @@ impl Placement {
         entry.arrivals.arrive(now);
         let rate = entry.prefill_rate(&tuning);
         entry.load.dispatch(now, ticket.dispatch(), rate);
-        self.publish(to.id);
+        self.changed(to.id);
         Decision {
             ticket,
             reason: choice.reason,
@@ -295,14 +260,9 @@ impl Placement {
     }
 
     /// Blocks the index may hold of a backend: its KV pool, and its share of the whole.
-    fn capacity(&self, id: BackendId, means: &PoolMeans) -> usize {
+    fn capacity(&self, id: BackendId, chars_per_token: f64) -> usize {
         let share = self.config.index_blocks_max / self.order.len().max(1);
-        self.entry(id).map_or(0, |e| e.kv_blocks(&self.config.tuning, means.chars_per_token)).min(share)
-    }
-
-    /// Age at which a report has faded to nothing.
-    fn fade(&self) -> Duration {
-        self.config.scrape_interval.mul_f64(self.config.tuning.report_fade_intervals.clamp(1e-3, 1e3))
+        self.entry(id).map_or(0, |e| e.kv_blocks(&self.config.tuning, chars_per_token)).min(share)
     }
 
     fn entry(&self, id: BackendId) -> Option<&Entry> {
@@ -319,10 +279,14 @@ impl Placement {
         (entry.generation == ticket.generation).then_some(&mut entry.load)
     }
 
-    fn publish(&self, id: BackendId) {
-        if let Some(entry) = self.entry(id) {
-            self.table.publish(id, entry.load.in_flight());
-        }
+    /// To be called after every change of an entry: other processes and the next pick see it.
+    fn changed(&mut self, id: BackendId) {
+        let Some(Some(entry)) = self.entries.get(id.index()) else { return };
+        let standing = Standing::of(entry, &self.config.tuning);
+        self.next_due = self.next_due.min(standing.due);
+        self.changes += 1;
+        self.standings[id.index()] = standing;
+        self.table.publish(id, entry.load.in_flight());
     }
 }
 

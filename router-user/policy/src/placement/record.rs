@@ -4,11 +4,11 @@
 use router_common::BackendId;
 
 use super::Placement;
+use super::candidates::Scene;
 use crate::cost::PoolMeans;
 use crate::decision::{Cost, Reason};
 use crate::load::Seats;
 use crate::pick::{Candidate, Choice, priced};
-use crate::request::RequestShape;
 use crate::time::Nanos;
 
 /// A decision and its grounds.
@@ -64,22 +64,16 @@ pub struct CandidateRecord {
 }
 
 impl Placement {
-    pub(super) fn record(
-        &self,
-        now: Nanos,
-        request: &RequestShape,
-        candidates: &[Candidate],
-        means: &PoolMeans,
-        choice: Choice,
-    ) -> Record {
-        let prompt_tokens = request.prompt_tokens(means.chars_per_token);
+    pub(super) fn record(&self, scene: &Scene<'_>, candidates: &[Candidate], choice: Choice) -> Record {
+        let Scene { now, request, means, .. } = *scene;
+        let prompt_tokens = scene.prompt_tokens();
         let seen = |c: &Candidate| {
             let (cost, compared) = priced(c, prompt_tokens, means, &self.config.tuning);
             let entry = self.entry(c.id);
             CandidateRecord {
                 backend: c.id,
                 requests: c.is_counted.then_some(c.load.requests),
-                foreign: entry.and_then(|e| e.foreign.now(now, self.fade()).value()),
+                foreign: entry.and_then(|e| e.foreign.now(now, self.fade).value()),
                 report_age_seconds: entry.and_then(|e| e.report.running.age_seconds(now)),
                 is_stale: c.is_stale,
                 matched_tokens: c.matched_tokens,

@@ -54,7 +54,7 @@ impl Placement {
             own: entry.load.in_flight(),
             streaming: entry.load.streaming(),
             others: self.table.others(id),
-            foreign: entry.foreign.now(now, self.fade()),
+            foreign: entry.foreign.now(now, self.fade),
             report: entry.report.clone(),
             seats: entry.load.seats.seats(entry.spec.max_num_seqs, entry.report.seats, proven),
             kv_tokens: entry.kv_tokens(&self.config.tuning),

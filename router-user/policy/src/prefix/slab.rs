@@ -125,35 +125,18 @@ impl Slab {
         self.nodes[node as usize].link.holders
     }
 
-    /// Calls `see` with each backend that holds a node. O(holders).
-    pub(super) fn for_each_holder(&self, node: u32, mut see: impl FnMut(usize)) {
+    /// Calls `see` with each backend that holds a node, and its mark there. O(holders).
+    pub(super) fn for_each_holder(&self, node: u32, mut see: impl FnMut(usize, MarkId)) {
         let link = &self.nodes[node as usize].link;
         if link.backend != VACANT {
-            see(usize::from(link.backend));
+            see(usize::from(link.backend), node);
         }
         let mut id = link.next;
         while id != NONE {
             let link = self.link(id);
-            see(usize::from(link.backend));
+            see(usize::from(link.backend), id);
             id = link.next;
         }
-    }
-
-    /// A backend's mark at a node. O(holders) when it is not the first.
-    pub(super) fn mark_of(&self, node: u32, backend: usize) -> Option<MarkId> {
-        let link = &self.nodes[node as usize].link;
-        if usize::from(link.backend) == backend {
-            return Some(node);
-        }
-        let mut id = link.next;
-        while id != NONE {
-            let link = self.link(id);
-            if usize::from(link.backend) == backend {
-                return Some(id);
-            }
-            id = link.next;
-        }
-        None
     }
 
     /// Bytes the slabs take, unused room included.

@@ -31,14 +31,29 @@ use super::slab::{AgeList, MarkId, NONE, Slab};
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
     path: Vec<u32>,
-    leading: Vec<u32>,
+    leading: Vec<Leading>,
+}
+
+/// How many leading blocks one backend holds, and its mark at the last of them.
+#[derive(Clone, Copy, Debug)]
+struct Leading {
+    blocks: u32,
+    mark: MarkId,
+}
+
+impl Leading {
+    const NONE: Self = Self { blocks: 0, mark: NONE };
 }
 
 impl Walk {
     /// Leading blocks that `id` holds.
     #[must_use]
     pub fn leading_blocks(&self, id: BackendId) -> u32 {
-        self.leading.get(id.index()).copied().unwrap_or(0)
+        self.of(id).blocks
+    }
+
+    fn of(&self, id: BackendId) -> Leading {
+        self.leading.get(id.index()).copied().unwrap_or(Leading::NONE)
     }
 }
 
@@ -78,7 +93,7 @@ impl Trie {
     pub fn walk(&self, blocks: &[BlockHash], walk: &mut Walk) {
         walk.path.clear();
         walk.leading.clear();
-        walk.leading.resize(self.lists.len(), 0);
+        walk.leading.resize(self.lists.len(), Leading::NONE);
         for &hash in blocks {
             let Some(&node) = self.table.find(hash as u64, |&node| self.slab.has_hash(node, hash)) else {
                 break;
@@ -90,9 +105,9 @@ impl Trie {
             let holders = self.slab.holders(node);
             if holders != below {
                 let leading = &mut walk.leading;
-                self.slab.for_each_holder(node, |backend| {
-                    if leading[backend] == 0 {
-                        leading[backend] = at as u32 + 1;
+                self.slab.for_each_holder(node, |backend, mark| {
+                    if leading[backend].blocks == 0 {
+                        leading[backend] = Leading { blocks: at as u32 + 1, mark };
                     }
                 });
                 below = holders;
@@ -147,11 +162,12 @@ impl Trie {
             self.lists.resize(backend + 1, AgeList::EMPTY);
         }
         let wanted = blocks.len().min(capacity);
-        let held = (walk.leading_blocks(id) as usize).min(wanted);
-        let mut leaf = match held {
-            0 => NONE,
-            n => self.slab.mark_of(walk.path[n - 1], backend).expect("invariant: the walk found its mark"),
-        };
+        let Leading { blocks: leading, mark } = walk.of(id);
+        let held = (leading as usize).min(wanted);
+        let mut leaf = mark;
+        for _ in held..leading as usize {
+            leaf = self.slab.parent(leaf);
+        }
         // Pinned while room is made, so that the head of this very chain stays.
         self.pin(leaf);
         self.slab.touch_path(&mut self.lists[backend], leaf);
