@@ -19,8 +19,9 @@ use crate::paths::{Workspace, find_program};
 use crate::run;
 use crate::setup::{self, debian};
 
-const NAMES: [(&str, &str); 2] = [
+const NAMES: [(&str, &str); 3] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
+    ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
     (
         "policy",
         "TTFT of the default policy beside an oracle, in virtual time (half an hour; --quick: a minute)",
@@ -43,6 +44,7 @@ pub(crate) struct Args {
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     match args.name.as_deref() {
         Some("haproxy") => haproxy(ws, &args.rest),
+        Some("pick") => pick(ws),
         Some("policy") => policy::run(ws, &args.rest),
         name => {
             for (name, about) in NAMES {
@@ -54,6 +56,18 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
             }
         }
     }
+}
+
+/// The cargo benches of what lies between a request's bytes and its placement.
+fn pick(ws: &Workspace) -> Result<()> {
+    for (package, bench) in [("router-user", "parse"), ("router-policy", "pick"), ("router-policy", "index")]
+    {
+        println!("\n{package}, {bench}:");
+        let mut cargo = run::cargo();
+        cargo.args(["bench", "--quiet", "--locked", "-p", package, "--bench", bench]);
+        run::show(cargo.current_dir(&ws.root))?;
+    }
+    Ok(())
 }
 
 fn haproxy(ws: &Workspace, rest: &[String]) -> Result<()> {

@@ -94,7 +94,8 @@ impl Fleet {
 
     fn marks(&self) -> usize {
         let rows = if self.tries.len() == 1 { self.backends } else { 1 };
-        let held = |trie: &Trie| (0..rows).map(|r| trie.held_blocks(BackendId::new(r).unwrap())).sum::<usize>();
+        let held =
+            |trie: &Trie| (0..rows).map(|r| trie.held_blocks(BackendId::new(r).unwrap())).sum::<usize>();
         self.tries.iter().map(held).sum()
     }
 

@@ -92,21 +92,14 @@ impl Placement {
     ) -> Result<(), PickError> {
         found.clear();
         habits.clear();
-        let mut furthest = (!self.order.is_empty()).then_some(Verdict::OtherModel);
+        let members = self.pools.members(scene.pool);
+        found.reserve(members.len());
         let is_shared = self.table.is_shared();
         // Most hold the same, the common head of the prompts; so tokens are reckoned where that changes.
         let mut matched = Matched::default();
-        for &id in self.pools.members(scene.pool) {
+        for &id in members {
             let others = if is_shared { self.table.others(id) } else { InFlight::default() };
-            let standing = &self.standings[id.index()];
-            let verdict = judge(Gate {
-                is_ready: standing.is_ready,
-                was_tried: scene.tried.contains(&id),
-                requests: standing.requests.saturating_add(others.requests),
-                max_in_flight: standing.max_in_flight,
-            });
-            furthest = furthest.max(Some(verdict));
-            if verdict != Verdict::Candidate {
+            if self.judge(scene, id, others) != Verdict::Candidate {
                 continue;
             }
             if matched.blocks != scene.walk.leading_blocks(id) {
@@ -114,10 +107,26 @@ impl Placement {
             }
             found.push(self.candidate_with(scene, id, others, matched));
         }
+        if found.is_empty() {
+            let verdicts = members.iter().map(|&id| self.judge(scene, id, self.table.others(id)));
+            let nobody = (!self.order.is_empty()).then_some(Verdict::OtherModel);
+            return Err(refusal(verdicts.max().or(nobody)));
+        }
         if self.wants_habits() {
             habits.extend(found.iter().map(|c| self.habits(scene.now, c.id)));
         }
-        if found.is_empty() { Err(refusal(furthest)) } else { Ok(()) }
+        Ok(())
+    }
+
+    #[inline]
+    fn judge(&self, scene: &Scene<'_>, id: BackendId, others: InFlight) -> Verdict {
+        let standing = &self.standings[id.index()];
+        judge(Gate {
+            is_ready: standing.is_ready,
+            was_tried: scene.tried.contains(&id),
+            requests: standing.requests.saturating_add(others.requests),
+            max_in_flight: standing.max_in_flight,
+        })
     }
 
     /// One backend as the pickers see it, whether the filter leaves it or not.
