@@ -6,7 +6,7 @@ mod entry;
 mod record;
 mod snapshot;
 
-pub use record::{CandidateRecord, Record};
+pub use record::{CandidateRecord, KvSource, Record};
 pub use snapshot::BackendSnapshot;
 
 use std::time::Duration;
