@@ -11,6 +11,7 @@ use router_policy::{Fallback, PolicyConfig, PolicyName};
 
 use super::claim::Claim;
 use super::driver::Setup;
+use super::facade::Group;
 use crate::config::values::duration;
 
 /// The name of the oracle among the policies.
@@ -40,7 +41,8 @@ pub struct ReplayArgs {
     /// times]
     #[arg(long, value_name = "R", value_parser = load)]
     pub(super) load: Option<f64>,
-    /// Policies to compare; `oracle` uses knowledge no router has
+    /// Policies to compare; `oracle` uses knowledge no router has. `session` goes by the sessions of the trace; where
+    /// a trace has none (block ids, CSV), by the first --hash-blocks of the prompt
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = policy,
           default_value = "prefix-cost,least-in-flight,round-robin,oracle")]
     pub(super) policy: Vec<String>,
@@ -50,6 +52,10 @@ pub struct ReplayArgs {
     /// `prefix-threshold`: least-in-flight or lowest-qps
     #[arg(long, value_name = "NAME", default_value = "least-in-flight", value_parser = fallback)]
     pub(super) fallback: Fallback,
+    /// `consistent-hash`, and `session` where the trace has no sessions: leading blocks of 256 characters that make
+    /// the key, 1 to 65536
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(super) hash_blocks: u32,
     /// Decides everything that chance decides
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
@@ -59,10 +65,13 @@ pub struct ReplayArgs {
     /// Router processes that take requests in turn, from 1 to 16
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(super) routers: u16,
-    /// With several routers: their counts reach each other so many milliseconds later, from 0 to 60,000; what the
-    /// others put into caches they do not tell
+    /// With several routers: their counts, and what they placed where, reach each other so many milliseconds later,
+    /// from 0 to 60,000
     #[arg(long, value_name = "X", default_value_t = 20.0, value_parser = gossip)]
     pub(super) gossip_ms: f64,
+    /// With several routers: they tell each other their counts alone, not what they placed where
+    #[arg(long)]
+    pub(super) gossip_counts_only: bool,
     /// Share of the requests that ask for no stream, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub(super) non_streaming_share: f64,
@@ -106,13 +115,18 @@ impl ReplayArgs {
             prefix_min_match: self.prefix_min_match,
             fallback: self.fallback,
             scrape_interval: self.scrape_interval,
+            hash_blocks: self.hash_blocks,
             ..PolicyConfig::default()
         })
     }
 
-    /// How late routers hear of each other.
-    pub(super) fn gossip(&self) -> Duration {
-        Duration::from_secs_f64(self.gossip_ms / 1e3)
+    /// The routers, and what they tell each other.
+    pub(super) fn group(&self) -> Group {
+        Group {
+            routers: usize::from(self.routers),
+            delay: Duration::from_secs_f64(self.gossip_ms / 1e3),
+            tells_placements: !self.gossip_counts_only,
+        }
     }
 
     /// What clap cannot see: flags that do not go together.
