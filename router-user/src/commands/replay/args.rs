@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use engine_sim::model::BLOCK_TOKENS;
 use engine_sim::{EngineConfig, Profile};
 use router_common::limits::MAX_BACKENDS;
@@ -17,13 +18,43 @@ use crate::config::values::duration;
 /// The name of the oracle among the policies.
 pub(super) const ORACLE: &str = "oracle";
 
+/// Every flag that says what or how to replay: senseless beside `--decisions`.
+const OF_A_REPLAY: [&str; 19] = [
+    "trace",
+    "engines",
+    "profile",
+    "kv_tokens",
+    "max_num_seqs",
+    "load",
+    "policy",
+    "prefix_min_match",
+    "fallback",
+    "hash_blocks",
+    "seed",
+    "scrape_interval",
+    "routers",
+    "gossip_ms",
+    "gossip_counts_only",
+    "non_streaming_share",
+    "restart_every",
+    "claims",
+    "plot",
+];
+
 /// Replays traces over simulated engines in virtual time, with the very policy code that `serve` runs
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
     /// Traces, one after the other or several at once: JSON lines with block ids (Mooncake) or with sessions of
     /// messages, or Azure's CSV; plain or zstd
-    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    #[arg(long, value_name = "FILE", required_unless_present = "decisions", num_args = 1..)]
     pub(super) trace: Vec<PathBuf>,
+    /// Replays nothing: tells in short what a router decided, from what `serve --record FILE` wrote, plain or zstd
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_A_REPLAY)]
+    pub(super) decisions: Option<PathBuf>,
+    /// Explains one of those decisions: every candidate's terms, what was known, how old it was. ID is the request's
+    /// `X-Request-Id`, the decision's number, or an unambiguous beginning of the former
+    #[arg(long, value_name = "ID", requires = "decisions", value_parser = NonEmptyStringValueParser::new())]
+    pub(super) explain: Option<String>,
     /// Engines, from 1 to 256
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=MAX_BACKENDS as i64))]
     pub(super) engines: u16,

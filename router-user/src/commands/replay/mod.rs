@@ -12,6 +12,7 @@ mod args;
 mod calibrate;
 mod chooser;
 mod claim;
+mod decisions;
 mod driver;
 mod facade;
 mod fleet;
@@ -66,6 +67,12 @@ struct Compared {
 /// # Errors
 /// The plot or standard output cannot be written.
 pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.decisions {
+        return match decisions::answer(path, args.explain.as_deref(), args.json) {
+            Ok(text) => output::answer(&text).map(|()| ExitCode::SUCCESS),
+            Err(error) => Ok(wrong_usage(&error)),
+        };
+    }
     let bars = MultiProgress::new();
     let (trace, workload) = match prepare(args, &bars) {
         Ok(prepared) => prepared,

@@ -1,6 +1,6 @@
 //! Whole replays of small synthetic traces.
 
-use clap::Parser;
+use clap::{Args, Parser};
 use router_policy::PolicyName;
 
 use super::trace::{Call, Session};
@@ -202,6 +202,49 @@ fn routers_that_tell_what_they_placed_find_nearly_what_one_router_finds() {
     assert!(counts_only.0 < 0.8 * one.0 && counts_only.1 > 1.2 * one.1, "one {one:?}, not {counts_only:?}");
     let late = of("--routers 3 --gossip-ms 60000");
     assert!(late.0 < 0.8 * told.0, "a minute late is as good as never: {late:?}");
+}
+
+#[test]
+fn explaining_takes_no_flag_of_a_replay() {
+    let command = ReplayArgs::augment_args(clap::Command::new("replay"));
+    let beside = ["decisions", "explain", "json", "help"];
+    for arg in command.get_arguments().filter(|arg| !beside.contains(&arg.get_id().as_str())) {
+        let flag = format!("--{}", arg.get_long().unwrap());
+        let value = match arg.get_id().as_str() {
+            "trace" | "plot" => "file",
+            "kv_tokens" => "16",
+            "profile" => "h100-8b",
+            "policy" => "random",
+            "fallback" => "lowest-qps",
+            "claims" => "random<=1",
+            "scrape_interval" | "restart_every" => "1s",
+            _ => "1",
+        };
+        let value = arg.get_action().takes_values().then_some(value);
+        let words = ["replay", "--decisions", "file", &flag].into_iter().chain(value);
+        let error = Cli::try_parse_from(words).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{flag}: {error}");
+    }
+    for words in
+        [&["replay"][..], &["replay", "--explain", "1"], &["replay", "--decisions", "f", "--explain", ""]]
+    {
+        assert!(Cli::try_parse_from(words).is_err(), "{words:?}");
+    }
+}
+
+#[test]
+fn an_unknown_id_and_a_bad_file_end_with_64() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decisions");
+    let code = |explain: &[&str]| {
+        let words =
+            ["replay", "--decisions", path.to_str().unwrap()].into_iter().chain(explain.iter().copied());
+        run(&Cli::try_parse_from(words).unwrap().replay).unwrap()
+    };
+    assert_eq!(code(&[]), ExitCode::from(EXIT_USAGE), "no such file");
+    std::fs::write(&path, "{}\n").unwrap();
+    assert_eq!(code(&[]), ExitCode::from(EXIT_USAGE), "no decision");
+    assert_eq!(code(&["--explain", "1"]), ExitCode::from(EXIT_USAGE));
 }
 
 #[test]
