@@ -1,8 +1,8 @@
 //! Decision records: one compact JSON line a decision, written by a thread of its own.
 //!
-//! A record holds every candidate's terms, what was known and how old it was; a prompt is its size and a keyed hash,
-//! never text. Invariant: a slow disk never slows a request. What does not fit into the queue is dropped and counted,
-//! and a disk that cannot be written is said once.
+//! A record holds every candidate's terms, what was known and how old it was; a request is its id, a prompt its size
+//! and a keyed hash, never text. Invariant: a slow disk never slows a request. What does not fit into the queue is
+//! dropped and counted, and a disk that cannot be written is said once.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

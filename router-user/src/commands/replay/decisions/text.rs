@@ -26,16 +26,19 @@ pub(super) fn text(e: &Explained) -> String {
     text.push('\n');
     text += &ages(e);
     let pool = &e.pool_means;
-    let _ = writeln!(
+    let _ = write!(
         text,
-        "\npool means: {:.2} s of decoding, {} tokens/s of prefill, {:.2} characters a token; a request of {} uncached \
-         of {} tokens",
+        "\npool means, or start values: {:.2} s of decoding, {} tokens/s of prefill, {:.2} characters a token; ",
         pool.decode_seconds,
         number(pool.prefill_tokens_per_second),
         pool.chars_per_token,
-        or_unknown(pool.uncached_tokens, number),
-        or_unknown(pool.prompt_tokens, number),
     );
+    text += &match (pool.uncached_tokens, pool.prompt_tokens) {
+        (Some(uncached), Some(prompt)) => {
+            format!("a request has {} tokens, of them {} uncached\n", number(prompt), number(uncached))
+        }
+        _ => "the mean request is unknown\n".to_owned(),
+    };
     text
 }
 
@@ -85,11 +88,7 @@ fn ages(e: &Explained) -> String {
             or_unknown(ages.foreign, seconds),
             told(&k.kv_source, ages.kv_tokens),
             told(&k.seats_source, ages.seats),
-            if k.prefill_samples == 0 {
-                "assumed".to_owned()
-            } else {
-                format!("{} samples", k.prefill_samples)
-            },
+            samples(k.prefill_samples),
         ]
     })
 }
@@ -109,6 +108,14 @@ fn rows(e: &Explained, heads: &[&str], cells: impl Fn(&Considered) -> Vec<String
 fn told(source: &str, age: Option<f64>) -> String {
     let source = source.replace('_', " ");
     age.map_or_else(|| source.clone(), |age| format!("{source} {}", seconds(age)))
+}
+
+fn samples(n: u64) -> String {
+    match n {
+        0 => "assumed".to_owned(),
+        1 => "1 sample".to_owned(),
+        n => format!("{n} samples"),
+    }
 }
 
 fn seconds(age: f64) -> String {
