@@ -174,7 +174,7 @@ fn recorder(
     let urls = targets.iter().map(|t| (t.id, t.url.clone())).collect();
     let recorder = Recorder::start(path, urls, series)
         .map_err(|source| StartError::Record { path: path.clone(), source })?;
-    Ok(Some(KeepRecord(Arc::new(move |record| recorder.take(record)))))
+    Ok(Some(KeepRecord(Arc::new(move |record, request: &str| recorder.take(record, request)))))
 }
 
 /// A router that serves. Dropping it cuts what is in flight and waits for its threads.

@@ -1,8 +1,8 @@
 //! Decision records: one compact JSON line a decision, written by a thread of its own.
 //!
-//! A record holds every candidate's terms, what was known and how old it was; a prompt is its size and a keyed hash,
-//! never text. Invariant: a slow disk never slows a request. What does not fit into the queue is dropped and counted,
-//! and a disk that cannot be written is said once.
+//! A record holds every candidate's terms, what was known and how old it was; a request is its id, a prompt its size
+//! and a keyed hash, never text. Invariant: a slow disk never slows a request. What does not fit into the queue is
+//! dropped and counted, and a disk that cannot be written is said once.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -23,6 +23,9 @@ const QUEUE: usize = 4096;
 pub struct Line {
     /// Number of the decision in its process.
     pub id: u64,
+    /// `X-Request-Id` of the request, as the client sent it or the router made it; one that had to be placed again
+    /// has a line each time.
+    pub request: Option<String>,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub at_ns: u64,
     /// Keyed hash of the prompt's last complete block, hexadecimal.
@@ -37,6 +40,8 @@ pub struct Line {
     pub reason: String,
     /// Pool means: decode seconds, prefill tokens per second, characters per token.
     pub means: [f64; 3],
+    /// Of the pool's mean request: uncached and prompt tokens. A foreign request counts as one.
+    pub mean_request: [f64; 2],
     /// Everybody who was compared.
     pub candidates: Vec<CandidateLine>,
 }
@@ -48,8 +53,14 @@ pub struct CandidateLine {
     pub backend: String,
     /// Requests in flight; `null` = unknown.
     pub in_flight: Option<f64>,
+    /// Of those, this process's; `null` = it does not use its own counts. Exact, so without an age.
+    pub own: Option<u32>,
+    /// Of those, the other processes' of the host, by the shared table. Exact too.
+    pub others: u32,
     /// Of those, foreign ones; `null` = no report.
     pub foreign: Option<f64>,
+    /// Age in seconds of the report that the foreign ones are from; `null` = no report.
+    pub foreign_age_s: Option<f64>,
     /// Age of the report in seconds; `null` = never heard.
     pub report_age_s: Option<f64>,
     /// Whether the count was only as fresh as the report.
@@ -58,21 +69,28 @@ pub struct CandidateLine {
     pub matched: u64,
     /// Unanswered prefill, prompt tokens in flight, KV pool.
     pub q_c_k: [f64; 3],
-    /// Seats and how they are known.
-    pub seats: (u32, String),
+    /// How the KV pool is known, and the age in seconds of a report that told it.
+    pub kv: (String, Option<f64>),
+    /// Seats, how they are known, and the age in seconds of a report that told them.
+    pub seats: (u32, String, Option<f64>),
+    /// Prefill tokens per second, and the samples it was learned from; 0 = assumed.
+    pub prefill: (f64, u64),
     /// Uncached, disturbance, queued, context, overflow, seat.
     pub cost: [f64; 6],
     /// What was compared.
     pub compared: f64,
+    /// By how much it could be above the least and still count as equal; 0 = exact.
+    pub band: f64,
 }
 
 impl Line {
-    /// A record with URLs in the place of rows.
+    /// A record with URLs in the place of rows, and the request it is of.
     #[must_use]
-    pub fn new(record: &Record, url: impl Fn(BackendId) -> String) -> Self {
+    pub fn new(record: &Record, request: Option<&str>, url: impl Fn(BackendId) -> String) -> Self {
         let means = &record.means;
         Self {
             id: record.id,
+            request: request.map(str::to_owned),
             at_ns: record.at.0,
             prompt: format!("{:032x}", record.prompt_hash),
             tokens: record.prompt_tokens,
@@ -80,6 +98,7 @@ impl Line {
             chosen: url(record.chosen),
             reason: record.reason.as_str().to_owned(),
             means: [means.decode_seconds, means.prefill_rate, means.chars_per_token],
+            mean_request: [means.uncached, means.prompt],
             candidates: record.candidates.iter().map(|c| CandidateLine::new(c, url(c.backend))).collect(),
         }
     }
@@ -91,14 +110,20 @@ impl CandidateLine {
         Self {
             backend,
             in_flight: c.requests,
+            own: c.own,
+            others: c.others,
             foreign: c.foreign,
+            foreign_age_s: c.foreign_age_seconds,
             report_age_s: c.report_age_seconds,
             stale: c.is_stale,
             matched: c.matched_tokens,
             q_c_k: [c.q_tokens, c.c_tokens, c.kv_tokens],
-            seats: (c.seats.count(), c.seats.source().to_owned()),
+            kv: (c.kv_source.as_str().to_owned(), c.kv_age_seconds),
+            seats: (c.seats.count(), c.seats.source().to_owned(), c.seats_age_seconds),
+            prefill: (c.prefill_rate, c.prefill_samples),
             cost: [uncached, disturbance, queued, context, overflow, seat],
             compared: c.compared,
+            band: c.band,
         }
     }
 }
@@ -106,9 +131,12 @@ impl CandidateLine {
 /// Takes records of all workers. The writing thread ends, with all written, when the last of it is dropped.
 #[derive(Debug)]
 pub struct Recorder {
-    queue: SyncSender<Box<Record>>,
+    queue: SyncSender<Waiting>,
     dropped: Counter,
 }
+
+/// A record on its way to the disk, with the id of its request.
+type Waiting = (Box<Record>, Box<str>);
 
 impl Recorder {
     /// Opens the file (appending) and starts the thread. `urls` names the rows.
@@ -131,16 +159,16 @@ impl Recorder {
         Ok(Arc::new(Self { queue, dropped }))
     }
 
-    /// Takes a record; never waits.
-    pub fn take(&self, record: Box<Record>) {
-        if self.queue.try_send(record).is_err() {
+    /// Takes the record of a request with this id; never waits.
+    pub fn take(&self, record: Box<Record>, request: &str) {
+        if self.queue.try_send((record, request.into())).is_err() {
             self.dropped.inc();
         }
     }
 }
 
 /// Writes until every sender is gone; flushes whenever the queue is empty.
-fn write_all(file: File, records: &Receiver<Box<Record>>, urls: &[(BackendId, String)]) {
+fn write_all(file: File, records: &Receiver<Waiting>, urls: &[(BackendId, String)]) {
     let mut out = BufWriter::new(file);
     let url = |id: BackendId| {
         urls.iter().find(|(row, _)| *row == id).map_or_else(String::new, |(_, url)| url.clone())
@@ -148,8 +176,8 @@ fn write_all(file: File, records: &Receiver<Box<Record>>, urls: &[(BackendId, St
     let mut has_failed = false;
     while let Ok(first) = records.recv() {
         let mut next = Some(first);
-        while let Some(record) = next {
-            let written = serde_json::to_writer(&mut out, &Line::new(&record, url))
+        while let Some((record, request)) = next {
+            let written = serde_json::to_writer(&mut out, &Line::new(&record, Some(&request), url))
                 .map_err(std::io::Error::from)
                 .and_then(|()| out.write_all(b"\n"));
             next = written.is_ok().then(|| records.try_recv().ok()).flatten();
@@ -184,7 +212,7 @@ mod tests {
         let decision = placement.pick(Nanos(5), &RequestShape::unshaped(), &[]).unwrap();
         let record = decision.record.unwrap();
         let expected = record.chosen.index();
-        recorder.take(record);
+        recorder.take(record, "r-1");
         drop(recorder);
         let end = Instant::now() + Duration::from_secs(10);
         let text = loop {
@@ -197,6 +225,7 @@ mod tests {
         };
         let line: Line = serde_json::from_str(text.trim_end()).unwrap();
         assert_eq!((line.at_ns, line.chosen), (5, format!("http://e{expected}")));
+        assert_eq!((line.id, line.request.as_deref()), (1, Some("r-1")));
         assert_eq!(line.candidates.len(), 2);
         assert_eq!(line.candidates[0].report_age_s, None, "never heard is null, not 0");
     }

@@ -7,6 +7,7 @@ mod in_flight;
 mod limits;
 mod malformed;
 mod own;
+mod records;
 mod retry;
 mod shapes;
 mod shutdown;

@@ -29,7 +29,7 @@ pub use config::{Fallback, OwnCounts, PolicyConfig, PolicyName};
 pub use decision::{Cost, Decision, PickError, Reason, Ticket};
 pub use load::{Alone, InFlight, LoadTable, Seats};
 pub use outcome::Outcome;
-pub use placement::{BackendSnapshot, CandidateRecord, Placement, Record};
+pub use placement::{BackendSnapshot, CandidateRecord, KvSource, Placement, Record};
 pub use request::RequestShape;
 pub use router_common::BackendId;
 pub use signal::{Signal, Why};

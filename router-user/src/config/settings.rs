@@ -178,7 +178,7 @@ pub const KEYS: [Key; 49] = [
         "record",
         "FILE",
         "",
-        "Append one line a decision to this file: every candidate's terms, no text [default: off]",
+        "Append one line a decision to this file: every candidate's terms, the request's id, no text [default: off]",
     ),
     one(
         "session-key",

@@ -46,9 +46,12 @@ use request::{Outgoing, RequestIds, X_REQUEST_ID};
 const X_BACKEND: HeaderName = HeaderName::from_static("x-unlatch-backend");
 const X_DECISION: HeaderName = HeaderName::from_static("x-unlatch-decision");
 
-/// Takes a decision record; never waits.
+/// Takes a decision record and the id of its request.
+pub type Keep = dyn Fn(Box<Record>, &str) + Send + Sync;
+
+/// What takes decision records; never waits.
 #[derive(Clone)]
-pub struct KeepRecord(pub Arc<dyn Fn(Box<Record>) + Send + Sync>);
+pub struct KeepRecord(pub Arc<Keep>);
 
 impl std::fmt::Debug for KeepRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -185,7 +188,7 @@ impl Proxy {
         let mut tried: Vec<BackendId> = Vec::new();
         let mut unreachable: Option<ConnectError> = None;
         loop {
-            let (placed, guard) = match self.pick(shape, &tried) {
+            let (placed, guard) = match self.pick(shape, &tried, outgoing.id()) {
                 Ok(picked) => picked,
                 Err(cause) => return Err(no_backend(cause, shape, unreachable)),
             };
@@ -223,12 +226,17 @@ impl Proxy {
         }
     }
 
-    fn pick(&self, shape: &RequestShape, tried: &[BackendId]) -> Result<(Placed, InFlightGuard), PickError> {
+    fn pick(
+        &self,
+        shape: &RequestShape,
+        tried: &[BackendId],
+        request: &str,
+    ) -> Result<(Placed, InFlightGuard), PickError> {
         let before = clock::now();
         let mut picked = self.shared.ledger.pick(shape, tried)?;
         let placed = &mut picked.0;
         if let (Some(keep), Some(record)) = (&self.shared.keep_record, placed.record.take()) {
-            keep.0(record);
+            keep.0(record, request);
         }
         self.shared.metrics.decided(since(before));
         self.shared.metrics.placed(

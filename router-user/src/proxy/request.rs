@@ -81,6 +81,11 @@ impl Outgoing {
         Self { method: parts.method, path, headers }
     }
 
+    /// The request's id; always text, as others are replaced.
+    pub(super) fn id(&self) -> &str {
+        self.headers.get(X_REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
+    }
+
     /// The request to one target.
     #[must_use]
     pub(super) fn to(&self, target: &Target, body: Bytes) -> Request<Full<Bytes>> {

@@ -9,7 +9,7 @@ mod record;
 mod snapshot;
 mod standing;
 
-pub use record::{CandidateRecord, Record};
+pub use record::{CandidateRecord, KvSource, Record};
 pub use snapshot::BackendSnapshot;
 
 use std::time::Duration;

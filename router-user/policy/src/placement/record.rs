@@ -5,7 +5,9 @@ use router_common::BackendId;
 
 use super::Placement;
 use super::candidates::Scene;
-use crate::cost::PoolMeans;
+use super::entry::Entry;
+use crate::config::OwnCounts;
+use crate::cost::{PoolMeans, one_request};
 use crate::decision::{Cost, Reason};
 use crate::load::Seats;
 use crate::pick::{Candidate, Choice, priced};
@@ -34,15 +36,47 @@ pub struct Record {
     pub candidates: Vec<CandidateRecord>,
 }
 
+/// Whence the size of a KV pool is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvSource {
+    /// Configured.
+    Configured,
+    /// The engine told.
+    Reported,
+    /// Nobody told: the default.
+    Assumed,
+}
+
+impl KvSource {
+    /// The source as one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Reported => "reported",
+            Self::Assumed => "assumed",
+        }
+    }
+}
+
 /// One candidate as it was seen.
+///
+/// What this process counts, and what the others of its host share with it, is exact at the moment of the decision and
+/// has no age; the rest is as old as the report it is from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CandidateRecord {
     /// Which.
     pub backend: BackendId,
     /// Requests in flight there (A), foreign ones included; `None` = unknown.
     pub requests: Option<f64>,
+    /// Of those, this process's; `None` = it does not use its own counts.
+    pub own: Option<u32>,
+    /// Of those, the other processes' of the host, by the shared table.
+    pub others: u32,
     /// Of those, foreign ones assumed from the last report; `None` = no report.
     pub foreign: Option<f64>,
+    /// Seconds since the report that the foreign ones are from; `None` = no report.
+    pub foreign_age_seconds: Option<f64>,
     /// Seconds since the last report; `None` = never heard.
     pub report_age_seconds: Option<f64>,
     /// Whether its count was only as fresh as a report.
@@ -55,36 +89,38 @@ pub struct CandidateRecord {
     pub c_tokens: f64,
     /// KV pool in tokens (K).
     pub kv_tokens: f64,
+    /// Whence K is known.
+    pub kv_source: KvSource,
+    /// Seconds since K was reported; `None` where no report told it.
+    pub kv_age_seconds: Option<f64>,
     /// Seats (S).
     pub seats: Seats,
+    /// Seconds since S was reported; `None` where no report told it.
+    pub seats_age_seconds: Option<f64>,
+    /// Prefill in tokens per second (R), learned or, without samples, assumed.
+    pub prefill_rate: f64,
+    /// Samples that R was learned from.
+    pub prefill_samples: u64,
     /// The terms of its cost.
     pub cost: Cost,
     /// What was compared: the sum, weighed by speed where that is on.
     pub compared: f64,
+    /// By how much the cost could be above the least and still count as equal: 0 for exact counts. Of `prefix-cost`
+    /// only.
+    pub band: f64,
 }
 
 impl Placement {
     pub(super) fn record(&self, scene: &Scene<'_>, candidates: &[Candidate], choice: Choice) -> Record {
         let Scene { now, request, means, .. } = *scene;
         let prompt_tokens = scene.prompt_tokens();
-        let seen = |c: &Candidate| {
-            let (cost, compared) = priced(c, prompt_tokens, means, &self.config.tuning);
-            let entry = self.entry(c.id);
-            CandidateRecord {
-                backend: c.id,
-                requests: c.is_counted.then_some(c.load.requests),
-                foreign: entry.and_then(|e| e.foreign.now(now, self.fade).value()),
-                report_age_seconds: entry.and_then(|e| e.report.running.age_seconds(now)),
-                is_stale: c.is_stale,
-                matched_tokens: c.matched_tokens,
-                q_tokens: c.load.q_tokens,
-                c_tokens: c.load.c_tokens,
-                kv_tokens: c.load.kv_tokens,
-                seats: c.load.seats,
-                cost,
-                compared,
-            }
-        };
+        let mut seen: Vec<_> =
+            candidates.iter().filter_map(|c| self.seen(now, c, prompt_tokens, means)).collect();
+        let least = seen.iter().min_by(|a, b| a.compared.total_cmp(&b.compared));
+        let is_least_stale = least.is_some_and(|least| least.is_stale);
+        for c in seen.iter_mut().filter(|c| !(c.is_stale || is_least_stale)) {
+            c.band = 0.0;
+        }
         Record {
             id: self.next_ticket,
             at: now,
@@ -94,7 +130,60 @@ impl Placement {
             chosen: candidates[choice.index].id,
             reason: choice.reason,
             means: *means,
-            candidates: candidates.iter().map(seen).collect(),
+            candidates: seen,
         }
+    }
+
+    fn seen(
+        &self,
+        now: Nanos,
+        c: &Candidate,
+        prompt_tokens: u64,
+        means: &PoolMeans,
+    ) -> Option<CandidateRecord> {
+        let tuning = &self.config.tuning;
+        let entry = self.entry(c.id)?;
+        let (cost, compared) = priced(c, prompt_tokens, means, tuning);
+        let foreign = entry.foreign.now(now, self.fade);
+        let own = entry.load.in_flight().requests;
+        let is_exact = self.config.own_counts == OwnCounts::Exact;
+        // Not read again: the others may have counted on since the decision, and the sum must stay the one used.
+        let others = c.load.requests - f64::from(own) - foreign.value().unwrap_or(0.0);
+        let (kv_source, kv_age_seconds) = kv_source(entry, now);
+        Some(CandidateRecord {
+            backend: c.id,
+            requests: c.is_counted.then_some(c.load.requests),
+            own: is_exact.then_some(own),
+            others: if is_exact { others.round() as u32 } else { 0 },
+            foreign: foreign.value(),
+            foreign_age_seconds: foreign.age_seconds(now),
+            report_age_seconds: entry.report.running.age_seconds(now),
+            is_stale: c.is_stale,
+            matched_tokens: c.matched_tokens,
+            q_tokens: c.load.q_tokens,
+            c_tokens: c.load.c_tokens,
+            kv_tokens: c.load.kv_tokens,
+            kv_source,
+            kv_age_seconds,
+            seats: c.load.seats,
+            seats_age_seconds: match c.load.seats {
+                Seats::Reported(_) => entry.report.seats.age_seconds(now),
+                _ => None,
+            },
+            prefill_rate: c.load.prefill_rate,
+            prefill_samples: entry.load.prefill_rate().with_count().map_or(0, |(_, samples)| samples),
+            cost,
+            compared,
+            band: one_request(cost.uncached, means, tuning),
+        })
+    }
+}
+
+/// Whence K is known (as [`Entry::kv_tokens`] takes it), and how old a report is that told it.
+fn kv_source(entry: &Entry, now: Nanos) -> (KvSource, Option<f64>) {
+    match (entry.spec.kv_tokens, entry.report.kv_tokens.age_seconds(now)) {
+        (Some(_), _) => (KvSource::Configured, None),
+        (None, Some(age)) => (KvSource::Reported, Some(age)),
+        (None, None) => (KvSource::Assumed, None),
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use engine_sim::model::BLOCK_TOKENS;
 use engine_sim::{EngineConfig, Profile};
 use router_common::limits::MAX_BACKENDS;
@@ -11,18 +12,49 @@ use router_policy::{Fallback, PolicyConfig, PolicyName};
 
 use super::claim::Claim;
 use super::driver::Setup;
+use super::facade::Group;
 use crate::config::values::duration;
 
 /// The name of the oracle among the policies.
 pub(super) const ORACLE: &str = "oracle";
+
+/// Every flag that says what or how to replay: senseless beside `--decisions`.
+const OF_A_REPLAY: [&str; 19] = [
+    "trace",
+    "engines",
+    "profile",
+    "kv_tokens",
+    "max_num_seqs",
+    "load",
+    "policy",
+    "prefix_min_match",
+    "fallback",
+    "hash_blocks",
+    "seed",
+    "scrape_interval",
+    "routers",
+    "gossip_ms",
+    "gossip_counts_only",
+    "non_streaming_share",
+    "restart_every",
+    "claims",
+    "plot",
+];
 
 /// Replays traces over simulated engines in virtual time, with the very policy code that `serve` runs
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
     /// Traces, one after the other or several at once: JSON lines with block ids (Mooncake) or with sessions of
     /// messages, or Azure's CSV; plain or zstd
-    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    #[arg(long, value_name = "FILE", required_unless_present = "decisions", num_args = 1..)]
     pub(super) trace: Vec<PathBuf>,
+    /// Replays nothing: tells in short what a router decided, from what `serve --record FILE` wrote, plain or zstd
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_A_REPLAY)]
+    pub(super) decisions: Option<PathBuf>,
+    /// Explains one of those decisions: every candidate's terms, what was known, how old it was. ID is the request's
+    /// `X-Request-Id`, the decision's number, or an unambiguous beginning of the former
+    #[arg(long, value_name = "ID", requires = "decisions", value_parser = NonEmptyStringValueParser::new())]
+    pub(super) explain: Option<String>,
     /// Engines, from 1 to 256
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=MAX_BACKENDS as i64))]
     pub(super) engines: u16,
@@ -40,7 +72,8 @@ pub struct ReplayArgs {
     /// times]
     #[arg(long, value_name = "R", value_parser = load)]
     pub(super) load: Option<f64>,
-    /// Policies to compare; `oracle` uses knowledge no router has
+    /// Policies to compare; `oracle` uses knowledge no router has. `session` goes by the sessions of the trace; where
+    /// a trace has none (block ids, CSV), by the first --hash-blocks of the prompt
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = policy,
           default_value = "prefix-cost,least-in-flight,round-robin,oracle")]
     pub(super) policy: Vec<String>,
@@ -50,6 +83,10 @@ pub struct ReplayArgs {
     /// `prefix-threshold`: least-in-flight or lowest-qps
     #[arg(long, value_name = "NAME", default_value = "least-in-flight", value_parser = fallback)]
     pub(super) fallback: Fallback,
+    /// `consistent-hash`, and `session` where the trace has no sessions: leading blocks of 256 characters that make
+    /// the key, 1 to 65536
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(super) hash_blocks: u32,
     /// Decides everything that chance decides
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
@@ -59,10 +96,13 @@ pub struct ReplayArgs {
     /// Router processes that take requests in turn, from 1 to 16
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(super) routers: u16,
-    /// With several routers: their counts reach each other so many milliseconds later, from 0 to 60,000; what the
-    /// others put into caches they do not tell
+    /// With several routers: their counts, and what they placed where, reach each other so many milliseconds later,
+    /// from 0 to 60,000
     #[arg(long, value_name = "X", default_value_t = 20.0, value_parser = gossip)]
     pub(super) gossip_ms: f64,
+    /// With several routers: they tell each other their counts alone, not what they placed where
+    #[arg(long)]
+    pub(super) gossip_counts_only: bool,
     /// Share of the requests that ask for no stream, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub(super) non_streaming_share: f64,
@@ -106,13 +146,18 @@ impl ReplayArgs {
             prefix_min_match: self.prefix_min_match,
             fallback: self.fallback,
             scrape_interval: self.scrape_interval,
+            hash_blocks: self.hash_blocks,
             ..PolicyConfig::default()
         })
     }
 
-    /// How late routers hear of each other.
-    pub(super) fn gossip(&self) -> Duration {
-        Duration::from_secs_f64(self.gossip_ms / 1e3)
+    /// The routers, and what they tell each other.
+    pub(super) fn group(&self) -> Group {
+        Group {
+            routers: usize::from(self.routers),
+            delay: Duration::from_secs_f64(self.gossip_ms / 1e3),
+            tells_placements: !self.gossip_counts_only,
+        }
     }
 
     /// What clap cannot see: flags that do not go together.

@@ -68,7 +68,7 @@ mod tests {
             output_tokens: 1,
             gap_seconds: 0.0,
         };
-        Session { start_seconds: None, calls: vec![call; calls] }
+        Session { start_seconds: None, calls: vec![call; calls], is_one_client: true }
     }
 
     #[test]

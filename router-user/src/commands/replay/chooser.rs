@@ -5,6 +5,16 @@ use router_policy::{Nanos, Ticket};
 
 use super::fleet::Fleet;
 
+/// A request that is to be placed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) prompt: &'a Prompt,
+    /// The key of its session, where one was recorded.
+    pub(super) session: Option<u64>,
+    /// Whether it asks for a stream.
+    pub(super) stream: bool,
+}
+
 /// A request that was placed.
 #[derive(Debug)]
 pub(super) struct Placed {
@@ -33,7 +43,7 @@ pub(super) enum End {
 /// Places requests and hears what a proxy hears.
 pub(super) trait Chooser {
     /// Chooses an engine; `None` if there is none.
-    fn pick(&mut self, now: Nanos, fleet: &Fleet, prompt: &Prompt, stream: bool) -> Option<Placed>;
+    fn pick(&mut self, now: Nanos, fleet: &Fleet, asked: &Asked<'_>) -> Option<Placed>;
     /// The first byte of the answer came.
     fn first_byte(&mut self, now: Nanos, placed: &mut Placed);
     /// The request ended.

@@ -11,7 +11,7 @@ use engine_sim::model::{Event, EventKind};
 use engine_sim::{EngineConfig, Request, RequestId};
 use router_policy::Nanos;
 
-use super::chooser::{Chooser, End, Placed};
+use super::chooser::{Asked, Chooser, End, Placed};
 use super::fleet::Fleet;
 use super::keys;
 use super::record::{Record, Run, Samples};
@@ -163,11 +163,13 @@ impl<'a> Driver<'a> {
 
     fn send(&mut self, now: Nanos, arrival: usize, call: usize) {
         let Arrival { session, copy, .. } = self.arrivals[arrival];
-        let what = &self.trace.sessions[session as usize].calls[call];
+        let recorded = &self.trace.sessions[session as usize];
+        let what = &recorded.calls[call];
         let prompt = keys::prompt(self.trace, what, copy);
         let id = self.live.len() as u64;
         let stream = self.is_streamed(id);
-        let Some(placed) = self.chooser.pick(now, &self.fleet, &prompt, stream) else {
+        let asked = Asked { prompt: &prompt, session: keys::session(recorded, session, copy), stream };
+        let Some(placed) = self.chooser.pick(now, &self.fleet, &asked) else {
             self.run.refused += 1;
             return self.end_session(now);
         };

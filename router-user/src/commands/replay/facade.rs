@@ -2,36 +2,46 @@
 //! byte, end, and a scrape at the interval.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use engine_sim::Prompt;
 use parking_lot::Mutex;
 use router_policy::{
     Alone, BackendId, BackendSpec, LoadTable, Nanos, Outcome, Placement, PolicyConfig, Report, Signal, Usage,
 };
 
-use super::chooser::{Chooser, End, Placed};
+use super::chooser::{Asked, Chooser, End, Placed};
 use super::fleet::Fleet;
-use super::gossip::{Board, Member};
+use super::gossip::{Board, Member, Placements};
 use super::keys;
 
-/// Routers that take requests in turn.
+/// Routers that take requests in turn, and what they tell each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    /// At least 1.
+    pub(super) routers: usize,
+    /// How late they hear of each other.
+    pub(super) delay: Duration,
+    /// Whether they tell what they placed where, beside their counts.
+    pub(super) tells_placements: bool,
+}
+
+/// Routers before the same engines.
 pub(super) struct Facade {
     routers: Vec<Placement>,
+    /// Their counts, where there are several.
     board: Option<Arc<Mutex<Board>>>,
+    /// Their placements, where they tell them.
+    placements: Option<Placements>,
     turn: usize,
     restarted: Vec<usize>,
 }
 
 impl Facade {
-    /// `routers` routers before `engines` engines; with several, their counts reach each other `gossip` later.
-    pub(super) fn new(
-        config: &PolicyConfig,
-        engines: usize,
-        routers: usize,
-        gossip: std::time::Duration,
-        seed: u64,
-    ) -> Self {
-        let board = (routers > 1).then(|| Arc::new(Mutex::new(Board::new(routers, engines, gossip))));
+    /// The routers of `group` before `engines` engines.
+    pub(super) fn new(config: &PolicyConfig, engines: usize, group: Group, seed: u64) -> Self {
+        let Group { routers, delay, tells_placements } = group;
+        let board = (routers > 1).then(|| Arc::new(Mutex::new(Board::new(routers, engines, delay))));
+        let placements = (routers > 1 && tells_placements).then(|| Placements::new(delay));
         let placement = |router: usize| {
             let table: Box<dyn LoadTable> = match &board {
                 Some(board) => Box::new(Member::new(Arc::clone(board), router)),
@@ -49,12 +59,17 @@ impl Facade {
             placement
         };
         let routers = (0..routers).map(placement).collect();
-        Self { routers, board, turn: 0, restarted: Vec::new() }
+        Self { routers, board, placements, turn: 0, restarted: Vec::new() }
     }
 
-    fn settle(&self, now: Nanos) {
+    /// What the routers have told each other by now is heard.
+    fn settle(&mut self, now: Nanos) {
         if let Some(board) = &self.board {
             board.lock().settle(now);
+        }
+        while let Some(told) = self.placements.as_mut().and_then(|placements| placements.heard(now)) {
+            let others = (0..).zip(&mut self.routers).filter(|(router, _)| *router != told.router);
+            others.for_each(|(_, router)| router.observe_foreign(told.engine, &told.chain));
         }
     }
 }
@@ -64,12 +79,17 @@ fn id(row: usize) -> BackendId {
 }
 
 impl Chooser for Facade {
-    fn pick(&mut self, now: Nanos, _fleet: &Fleet, prompt: &Prompt, stream: bool) -> Option<Placed> {
+    fn pick(&mut self, now: Nanos, _fleet: &Fleet, asked: &Asked<'_>) -> Option<Placed> {
         self.settle(now);
         let router = self.turn % self.routers.len();
         self.turn += 1;
-        let decision = self.routers[router].pick(now, &keys::shape(prompt, stream), &[]).ok()?;
-        Some(Placed { engine: decision.ticket.backend().index(), router, ticket: Some(decision.ticket) })
+        let placement = &mut self.routers[router];
+        let shape = keys::shape(asked, placement.config().hash_blocks);
+        let ticket = placement.pick(now, &shape, &[]).ok()?.ticket;
+        if let Some(placements) = &mut self.placements {
+            placements.tell(now, router, ticket.backend(), shape.chain);
+        }
+        Some(Placed { engine: ticket.backend().index(), router, ticket: Some(ticket) })
     }
 
     fn first_byte(&mut self, now: Nanos, placed: &mut Placed) {

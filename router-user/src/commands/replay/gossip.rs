@@ -1,13 +1,15 @@
-//! Counts that router processes tell each other, some time late.
+//! What router processes tell each other, some time late: their counts, and the blocks of what they placed.
 //!
-//! Each router publishes its own counts; the others see them `delay` later. Invariant: what is seen of a router is
-//! what it published at one moment, never a mixture.
+//! Each router publishes its own counts and placements; the others see them `delay` later, placements through
+//! [`router_policy::Placement::observe_foreign`]. Invariant: what is seen of a router is what it published at one
+//! moment, never a mixture.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use router_policy::prefix::Chain;
 use router_policy::{BackendId, InFlight, LoadTable, Nanos};
 
 /// A published count under way.
@@ -40,6 +42,40 @@ impl Board {
         while let Some(message) = self.under_way.pop_front_if(|message| message.due <= now) {
             self.seen[message.router][message.engine] = message.own;
         }
+    }
+}
+
+/// A placement under way to the other routers.
+pub(super) struct Told {
+    due: Nanos,
+    /// Who placed it.
+    pub(super) router: usize,
+    /// Where.
+    pub(super) engine: BackendId,
+    /// Its blocks.
+    pub(super) chain: Chain,
+}
+
+/// Placements that not everybody knows of yet.
+pub(super) struct Placements {
+    delay: Duration,
+    /// In order of time; as many as are placed within one delay.
+    under_way: VecDeque<Told>,
+}
+
+impl Placements {
+    pub(super) fn new(delay: Duration) -> Self {
+        Self { delay, under_way: VecDeque::new() }
+    }
+
+    /// A router placed a prompt.
+    pub(super) fn tell(&mut self, now: Nanos, router: usize, engine: BackendId, chain: Chain) {
+        self.under_way.push_back(Told { due: now + self.delay, router, engine, chain });
+    }
+
+    /// The next that the others hear of by now.
+    pub(super) fn heard(&mut self, now: Nanos) -> Option<Told> {
+        self.under_way.pop_front_if(|told| told.due <= now)
     }
 }
 
@@ -77,6 +113,18 @@ impl LoadTable for Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_placement_is_heard_of_once_when_the_delay_is_over() {
+        let mut placements = Placements::new(Duration::from_millis(20));
+        let id = BackendId::new(3).unwrap();
+        let chain = Chain { blocks: vec![7], bytes: 256 };
+        placements.tell(Nanos(0), 1, id, chain.clone());
+        assert!(placements.heard(Nanos(19_999_999)).is_none());
+        let told = placements.heard(Nanos(20_000_000)).unwrap();
+        assert_eq!((told.router, told.engine, told.chain), (1, id, chain));
+        assert!(placements.heard(Nanos(u64::MAX)).is_none());
+    }
 
     #[test]
     fn others_see_a_count_when_the_delay_is_over_and_never_their_own() {

@@ -1,8 +1,9 @@
-//! `unlatch replay`: recorded traffic over simulated engines in virtual time, to compare policies.
+//! `unlatch replay`: recorded traffic over simulated engines in virtual time, to compare policies; and with
+//! `--decisions` what a router decided on real traffic, explained from its record (`decisions`).
 //!
 //! Reading order: `args`, `trace` (what was recorded), `workload` (when what arrives), `keys` (what engine and
 //! router see of a prompt), `fleet` (the engines), `driver` (time), `chooser` with `facade` (the code the proxy
-//! calls) and `oracle`, `calibrate` (what a load means), `stats`, `claim`, `report`, `plot`.
+//! calls) and `gossip`, `oracle`, `calibrate` (what a load means), `stats`, `claim`, `report`, `plot`.
 //!
 //! Latencies are those of the model in `engine-sim`, not of GPUs. Invariant: flags and traces alone decide what is
 //! printed, to the byte.
@@ -11,12 +12,14 @@ mod args;
 mod calibrate;
 mod chooser;
 mod claim;
+mod decisions;
 mod driver;
 mod facade;
 mod fleet;
 mod gossip;
 mod keys;
 mod oracle;
+mod packed;
 mod plot;
 mod record;
 mod report;
@@ -26,10 +29,8 @@ mod tests;
 mod trace;
 mod workload;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 pub use args::ReplayArgs;
@@ -44,6 +45,7 @@ use stats::Summary;
 use trace::Trace;
 use workload::Workload;
 
+use super::output;
 use crate::cli::EXIT_USAGE;
 
 /// Exit code when a claim does not hold.
@@ -57,20 +59,24 @@ struct Compared {
     run: Run,
 }
 
-/// Replays, prints, and checks the claims.
+/// Replays, prints, and checks the claims; or tells what a router decided.
 ///
-/// Exit code 1 if a claim does not hold, 64 if flags do not go together or a trace cannot be read.
+/// Exit code 1 if a claim does not hold, 64 if flags do not go together, a file cannot be read, or it holds no
+/// decision of the ID asked for.
 ///
 /// # Errors
-/// The plot cannot be written, or standard output is closed.
+/// The plot or standard output cannot be written.
 pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.decisions {
+        return match decisions::answer(path, args.explain.as_deref(), args.json) {
+            Ok(text) => output::answer(&text).map(|()| ExitCode::SUCCESS),
+            Err(error) => Ok(wrong_usage(&error)),
+        };
+    }
     let bars = MultiProgress::new();
     let (trace, workload) = match prepare(args, &bars) {
         Ok(prepared) => prepared,
-        Err(error) => {
-            say(&format!("unlatch replay: {error:#}"))?;
-            return Ok(ExitCode::from(EXIT_USAGE));
-        }
+        Err(error) => return Ok(wrong_usage(&error)),
     };
     let results = compare(args, &trace, &workload, &bars)?;
     let summaries: Vec<Summary> = results.iter().map(|r| r.summary.clone()).collect();
@@ -79,7 +85,7 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     } else {
         report::table(args, &trace, &workload, &summaries)
     };
-    std::io::stdout().write_all(text.as_bytes()).context("write to standard output")?;
+    output::answer(&text)?;
     if let Some(path) = &args.plot {
         let measured_from = stats::measured_from(workload.duration_seconds);
         let drawn =
@@ -90,14 +96,15 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     for claim in &args.claims {
         let (holds, line) = claim.check(&summaries);
         all_hold &= holds;
-        say(&line)?;
+        output::tell(line);
     }
     Ok(if all_hold { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CLAIM) })
 }
 
-/// A line on standard error, where everything goes that is no result.
-fn say(line: &str) -> anyhow::Result<()> {
-    writeln!(std::io::stderr(), "{line}").context("write to standard error")
+/// Says what is wrong.
+fn wrong_usage(error: &anyhow::Error) -> ExitCode {
+    output::tell(format_args!("unlatch replay: {error:#}"));
+    ExitCode::from(EXIT_USAGE)
 }
 
 /// The trace, and its arrivals; what goes wrong up to here is wrong usage.
@@ -159,9 +166,7 @@ fn replay(
 ) -> anyhow::Result<Compared> {
     let setup = args.setup();
     let mut chooser: Box<dyn Chooser> = match args.policy_config(name) {
-        Some(config) => {
-            Box::new(Facade::new(&config, setup.engines, usize::from(args.routers), args.gossip(), args.seed))
-        }
+        Some(config) => Box::new(Facade::new(&config, setup.engines, args.group(), args.seed)),
         None => Box::new(Oracle::new(args.seed)),
     };
     let driver = Driver::new(&setup, trace, &workload.arrivals, Flow::Open, chooser.as_mut())?;

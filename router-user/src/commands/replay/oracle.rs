@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use router_policy::Nanos;
 
-use super::chooser::{Chooser, End, Placed};
+use super::chooser::{Asked, Chooser, End, Placed};
 use super::fleet::Fleet;
 
 /// What a prefill costs each request in flight beside it, as a share of its time.
@@ -80,8 +80,8 @@ fn bound(row: usize, engine: &Engine, in_flight: u32, now: engine_sim::Nanos, pr
 }
 
 impl Chooser for Oracle {
-    fn pick(&mut self, now: Nanos, fleet: &Fleet, prompt: &Prompt, _stream: bool) -> Option<Placed> {
-        Some(Placed { engine: self.best(now, fleet, prompt), router: 0, ticket: None })
+    fn pick(&mut self, now: Nanos, fleet: &Fleet, asked: &Asked<'_>) -> Option<Placed> {
+        Some(Placed { engine: self.best(now, fleet, asked.prompt), router: 0, ticket: None })
     }
 
     fn first_byte(&mut self, _now: Nanos, _placed: &mut Placed) {}

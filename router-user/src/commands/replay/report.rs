@@ -31,8 +31,10 @@ pub(super) fn table(args: &ReplayArgs, trace: &Trace, workload: &Workload, resul
     if args.routers > 1 {
         let _ = writeln!(
             text,
-            "{} routers hear of each other's counts {} ms later, and not of each other's prompts",
-            args.routers, args.gossip_ms
+            "{} routers hear of each other's {} {} ms later",
+            args.routers,
+            if args.gossip_counts_only { "counts alone" } else { "counts and prompts" },
+            args.gossip_ms
         );
     }
     let _ = writeln!(

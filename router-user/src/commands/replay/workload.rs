@@ -69,7 +69,7 @@ pub(super) fn superposed(trace: &Trace, copies: u32, stretch: f64, seed: u64) ->
                 None => chance * duration,
             };
             // A copy that starts in the middle of the trace gives first what comes from there on.
-            let turned = (start - shift).rem_euclid(duration);
+            let turned = if start < shift { start - shift + duration } else { start - shift };
             arrivals.push(Arrival { at: Nanos::from_secs_f64(turned * stretch), session, copy });
         }
     }
@@ -92,8 +92,11 @@ mod tests {
             output_tokens: 1,
             gap_seconds: 0.0,
         };
-        let session =
-            |(id, start): (u64, &Option<f64>)| Session { start_seconds: *start, calls: vec![call(id)] };
+        let session = |(id, start): (u64, &Option<f64>)| Session {
+            start_seconds: *start,
+            calls: vec![call(id)],
+            is_one_client: true,
+        };
         Trace::new((0..).zip(starts).map(session).collect())
     }
 
@@ -106,6 +109,12 @@ mod tests {
             let seconds = arrival.at.seconds_since(Nanos(0));
             assert!((tick..tick + 3.0).contains(&seconds), "{seconds} of {tick}");
         }
+    }
+
+    #[test]
+    fn the_last_of_exact_times_stays_the_last() {
+        let workload = at_rate(&trace(&[Some(0.0), Some(1.0), Some(2.001), Some(9.999)]), None, 1).unwrap();
+        assert_eq!(workload.arrivals.iter().map(|a| a.session).collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 
     #[test]

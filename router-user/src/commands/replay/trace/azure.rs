@@ -29,7 +29,7 @@ pub(super) fn parse(line: &str, row: u64) -> Option<Session> {
         output_tokens: output.max(1),
         gap_seconds: 0.0,
     };
-    fields.next().is_none().then(|| Session { start_seconds, calls: vec![call] })
+    fields.next().is_none().then(|| Session { start_seconds, calls: vec![call], is_one_client: false })
 }
 
 /// Seconds of `2023-11-16 18:17:03.9799600`, an optional zone ignored.

@@ -26,7 +26,11 @@ pub(super) fn parse(line: &str) -> Result<Session, serde_json::Error> {
         output_tokens: line.output_length.max(1),
         gap_seconds: 0.0,
     };
-    Ok(Session { start_seconds: Some((line.timestamp / 1e3).max(0.0)), calls: vec![call] })
+    Ok(Session {
+        start_seconds: Some((line.timestamp / 1e3).max(0.0)),
+        calls: vec![call],
+        is_one_client: false,
+    })
 }
 
 #[cfg(test)]

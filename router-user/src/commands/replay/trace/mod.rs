@@ -42,6 +42,8 @@ pub(super) struct Session {
     pub(super) start_seconds: Option<f64>,
     /// Its calls, at least one.
     pub(super) calls: Vec<Call>,
+    /// Whether these calls are all that one client sent; else nobody recorded whose they are.
+    pub(super) is_one_client: bool,
 }
 
 /// A whole trace.
@@ -134,7 +136,7 @@ mod tests {
             output_tokens: 1,
             gap_seconds: 0.0,
         };
-        Session { start_seconds: Some(start), calls: vec![call] }
+        Session { start_seconds: Some(start), calls: vec![call], is_one_client: false }
     }
 
     #[test]

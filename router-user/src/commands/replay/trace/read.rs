@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
+use super::super::packed;
 use super::{Session, Trace, azure, blocks, sessions};
 
 /// Largest file read, unpacked.
 const FILE_BYTES_MAX: u64 = 4 << 30;
-/// First bytes of zstd.
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 enum Form {
     Blocks,
@@ -35,13 +34,10 @@ pub(in super::super) fn load(files: &[PathBuf]) -> anyhow::Result<Trace> {
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
-    let bytes = std::fs::read(file)?;
-    if !bytes.starts_with(&ZSTD_MAGIC) {
-        return Ok(String::from_utf8(bytes)?);
-    }
-    let mut text = String::new();
-    zstd::stream::read::Decoder::new(bytes.as_slice())?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    packed::open(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    ensure!(bytes.len() as u64 <= FILE_BYTES_MAX, "it is larger than {FILE_BYTES_MAX} bytes");
+    Ok(String::from_utf8(bytes)?)
 }
 
 fn parse(text: &str, into: &mut Vec<Session>) -> anyhow::Result<()> {

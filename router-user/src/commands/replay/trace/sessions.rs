@@ -38,7 +38,7 @@ pub(super) fn parse(line: &str) -> Result<Option<Session>, serde_json::Error> {
         prompt.push(message);
     }
     let start_seconds = line.timestamp.map(|ms| (ms / 1e3).max(0.0));
-    Ok((!calls.is_empty()).then_some(Session { start_seconds, calls }))
+    Ok((!calls.is_empty()).then_some(Session { start_seconds, calls, is_one_client: true }))
 }
 
 /// All text so far, as chained ids of whole units and the bytes of the one begun.
