@@ -12,9 +12,9 @@
 use router_policy::RequestShape;
 use router_policy::prefix::{Chain, ChainBuilder, HashKey};
 
-use super::{BodyError, Names};
 use super::json::{Scanner, name, unescape};
 use super::prompt::Section;
+use super::{BodyError, Names};
 
 /// Bytes of a model's name kept; a longer one is cut and ends in `…`, so that it matches no configured name.
 const MODEL_BYTES_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
-use router_policy::{BackendSpec, RequestShape};
 use router_policy::prefix::{Chain, HashKey};
+use router_policy::{BackendSpec, RequestShape};
 
 use crate::parse::{Names, shape, shape_with};
 
