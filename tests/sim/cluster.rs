@@ -44,6 +44,13 @@ pub(crate) struct Placed {
     pub(crate) live_least: u32,
 }
 
+impl Placed {
+    /// Whether it went into a queue although another engine of `seats` had one free.
+    pub(crate) fn is_queued_beside_a_free_seat(&self, seats: u32) -> bool {
+        self.live_there >= seats && self.live_least < seats
+    }
+}
+
 /// What a run showed.
 #[derive(Debug, Default)]
 pub(crate) struct Run {

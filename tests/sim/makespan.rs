@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use router_policy::{Nanos, PolicyConfig, PolicyName};
 
 use crate::burst;
-use crate::cluster::{Cluster, Session};
+use crate::cluster::{Cluster, Placed, Session};
 
 const SEATS: u32 = 4;
 const SECOND: u64 = 1_000_000_000;
@@ -60,40 +60,67 @@ fn burst_of_the_demo(long: u64, seed: u64) -> Vec<Session> {
     all
 }
 
-/// Seconds from the first of the last eight sessions' beginning to the end of their last.
-fn makespan(policy: PolicyName, told: bool, sessions: &[Session], seed: u64) -> f64 {
+/// What became of the last eight sessions.
+struct Burst {
+    placed: Vec<Placed>,
+    /// Seconds from their first beginning to their last end.
+    makespan: f64,
+}
+
+fn run(policy: PolicyName, told: bool, sessions: &[Session], seed: u64) -> Burst {
     let first = sessions.len() - 8;
     let began = sessions[first..].iter().map(|s| s.start).min().unwrap();
     let mut cluster = Cluster::new(2, SEATS, told, PolicyConfig { policy, ..PolicyConfig::default() }, seed);
     let run = cluster.run(sessions);
-    let used: Vec<usize> = run.placed.iter().filter(|p| p.session >= first).map(|p| p.backend).collect();
-    assert!(
-        used.contains(&0) && used.contains(&1),
-        "{policy:?} seed {seed}: an engine was idle all the time"
-    );
+    let placed: Vec<Placed> = run.placed.into_iter().filter(|p| p.session >= first).collect();
+    for engine in [0, 1] {
+        let is_used = placed.iter().any(|p| p.backend == engine);
+        assert!(is_used, "{policy:?} seed {seed}: engine {engine} was idle all the time");
+    }
     let ended = run.ended.iter().filter(|(session, _)| *session >= first);
-    ended.map(|(_, at)| at.seconds_since(began)).fold(0.0, f64::max)
+    let makespan = ended.map(|(_, at)| at.seconds_since(began)).fold(0.0, f64::max);
+    Burst { placed, makespan }
 }
 
 /// Mean over the seeds of the default policy's makespan by least-in-flight's; the sessions of a seed are the same.
-fn check(what: &str, sessions: impl Fn(u64) -> Vec<Session>) {
-    for told in [true, false] {
-        let run =
-            |policy| (0..SEEDS).map(|seed| makespan(policy, told, &sessions(seed), seed)).collect::<Vec<_>>();
-        let (cost, load) = (run(PolicyName::PrefixCost), run(PolicyName::LeastInFlight));
-        let ratio = cost.iter().sum::<f64>() / load.iter().sum::<f64>();
-        assert!(ratio <= 1.03, "{what}, seats told: {told}: {ratio:.3} × least-in-flight's");
-    }
+fn check(what: &str, told: bool, sessions: impl Fn(u64) -> Vec<Session>) {
+    let mean = |policy| {
+        let makespans = (0..SEEDS).map(|seed| run(policy, told, &sessions(seed), seed).makespan);
+        makespans.sum::<f64>() / SEEDS as f64
+    };
+    let ratio = mean(PolicyName::PrefixCost) / mean(PolicyName::LeastInFlight);
+    assert!(ratio <= 1.03, "{what}, seats told: {told}: {ratio:.3} × least-in-flight's");
 }
 
 #[test]
 fn a_burst_ends_no_later_than_by_load_alone() {
-    check("the demo's burst", |seed| burst_of_the_demo(0, seed));
-    check("uneven sessions", |seed| uneven(0, seed));
+    for told in [true, false] {
+        check("the demo's burst", told, |seed| burst_of_the_demo(0, seed));
+        check("uneven sessions", told, |seed| uneven(0, seed));
+    }
 }
 
 #[test]
 fn a_burst_ends_no_later_than_by_load_alone_beside_long_streams_on_the_warm_engine() {
-    check("the demo's burst", |seed| burst_of_the_demo(2, seed));
-    check("uneven sessions", |seed| uneven(2, seed));
+    for told in [true, false] {
+        check("the demo's burst", told, |seed| burst_of_the_demo(2, seed));
+        check("uneven sessions", told, |seed| uneven(2, seed));
+    }
+}
+
+#[test]
+fn nobody_of_the_demos_burst_queues_beside_a_free_seat_but_to_learn_of_it() {
+    for (long, told) in [(0, true), (0, false), (2, true), (2, false)] {
+        for seed in 0..SEEDS {
+            let burst = run(PolicyName::PrefixCost, told, &burst_of_the_demo(long, seed), seed);
+            let mut queued = [0, 0];
+            let beside_a_free_seat = |p: &&Placed| p.is_queued_beside_a_free_seat(SEATS);
+            burst.placed.iter().filter(beside_a_free_seat).for_each(|p| queued[p.backend] += 1);
+            let bound = u32::from(!told);
+            assert!(
+                queued.iter().all(|&n| n <= bound),
+                "seed {seed}, {long} long, told: {told}: {queued:?} beside a free seat"
+            );
+        }
+    }
 }
