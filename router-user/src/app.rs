@@ -25,6 +25,7 @@ use crate::backends::{Registry, Target};
 use crate::config::Config;
 use crate::decisions::Recorder;
 use crate::observe::status::pool;
+use crate::parse::Names;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -113,9 +114,9 @@ impl Router {
 
         let mut series = prometheus_client::registry::Registry::default();
         let targets = registry.all();
-        let models: Vec<_> =
-            targets.iter().map(|t| ledger.snapshot(t.id).and_then(|s| s.spec.model)).collect();
-        let pools = models.iter().map(|model| pool(model.as_deref()));
+        let specs: Vec<_> =
+            targets.iter().map(|t| ledger.snapshot(t.id).map(|s| s.spec).unwrap_or_default()).collect();
+        let pools = specs.iter().map(|spec| pool(spec.model.as_deref()));
         let labels = targets.iter().zip(pools).map(|(t, pool)| (t.id, pool, t.url.as_str()));
         let metrics = Arc::new(RequestMetrics::new(&mut series, labels));
         let keep_record = recorder(&config, &targets, &mut series)?;
@@ -127,6 +128,7 @@ impl Router {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
+            names: Names::new(&specs),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             limits: config.limits.clone(),
             metrics,

@@ -1,7 +1,9 @@
 //! Tier 2: the real router on loopback, between raw clients and scripted engines. One file a theme.
 #![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
 
+mod affinity;
 mod counting;
+mod eligible;
 mod forwarding;
 mod in_flight;
 mod limits;
@@ -11,4 +13,5 @@ mod records;
 mod retry;
 mod shapes;
 mod shutdown;
+mod spread;
 mod stream;

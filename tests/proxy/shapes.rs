@@ -28,8 +28,9 @@ fn arrived(engines: &[&Backend]) -> Vec<Vec<u8>> {
     engines.iter().flat_map(|engine| engine.received()).map(|received| received.body).collect()
 }
 
+/// R07.
 #[test]
-fn every_shape_of_a_chat_arrives_unchanged() {
+fn r07_every_shape_of_a_chat_arrives_unchanged() {
     let (a, b) = (Backend::ok(), Backend::ok());
     let router = by_prefix(&[&a, &b]);
     let names = [
@@ -46,12 +47,13 @@ fn every_shape_of_a_chat_arrives_unchanged() {
     assert_eq!(BTreeSet::from_iter(arrived(&[&a, &b])), sent);
 }
 
+/// R07. A text part is longer than the case's, whose texts are less than one block of 256 bytes, too little to have an
+/// affinity to.
 #[test]
-fn a_conversation_of_array_contents_stays_where_it_began() {
+fn r07_a_conversation_of_array_contents_stays_where_it_began() {
     let (a, b) = (Backend::ok(), Backend::ok());
     let router = by_prefix(&[&a, &b]);
     let mut body: serde_json::Value = serde_json::from_str(&fixture("chat_array_content.json")).unwrap();
-    // The fixture's texts are less than one block of 256 bytes, which is too little to have an affinity to.
     body["messages"][0]["content"][0]["text"] = "You are a careful helper. ".repeat(20).into();
     assert_eq!(ask(router.addr(), post(CHAT, &body.to_string())).status, 200);
     let messages = body["messages"].as_array_mut().unwrap();
@@ -63,10 +65,19 @@ fn a_conversation_of_array_contents_stays_where_it_began() {
     }
     let counts = [a.received().len(), b.received().len()];
     assert!(counts == [6, 0] || counts == [0, 6], "{counts:?}");
+    let matched = |body: &serde_json::Value| {
+        let answer = ask(router.addr(), post(CHAT, &body.to_string()));
+        let decision = answer.header("x-unlatch-decision").unwrap().to_owned();
+        !decision.contains("matched=0;")
+    };
+    assert!(matched(&body));
+    body["messages"][0]["content"][0]["text"] = "You are a careless helper. ".repeat(20).into();
+    assert!(!matched(&body), "the text of a part takes part in the key");
 }
 
+/// R08. A panic would end the connection that the answer is awaited on.
 #[test]
-fn text_of_any_bytes_is_placed_and_arrives_unchanged() {
+fn r08_text_of_any_bytes_is_placed_and_arrives_unchanged() {
     let (a, b) = (Backend::ok(), Backend::ok());
     let router = by_prefix(&[&a, &b]);
     let mut bodies: Vec<String> = (0..4).map(|n| fixture(&format!("unicode_boundary_{n}.json"))).collect();
@@ -108,8 +119,9 @@ fn text_of(body: &mut serde_json::Value) -> &mut String {
     }
 }
 
+/// R08.
 #[test]
-fn half_a_surrogate_pair_is_placed_by_load_alone() {
+fn r08_half_a_surrogate_pair_is_placed_by_load_alone() {
     let engine = Backend::ok();
     let router = by_prefix(&[&engine]);
     let answer = ask(router.addr(), post("/v1/completions", &fixture("unicode_lone_surrogate.json")));
@@ -118,8 +130,9 @@ fn half_a_surrogate_pair_is_placed_by_load_alone() {
     assert!(decision.starts_with("unshaped; matched=0; prompt=0"), "{decision}");
 }
 
+/// R10.
 #[test]
-fn unknown_fields_and_the_spelling_of_numbers_survive() {
+fn r10_unknown_fields_and_the_spelling_of_numbers_survive() {
     let engine = Backend::ok();
     let router = start(config(&[engine.addr()]));
     let body = fixture("chat_extra_fields.json");

@@ -5,7 +5,12 @@ use router_policy::{Fallback, Nanos, PolicyConfig, PolicyName};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn sessions(seed: u64) -> Vec<Session> {
+/// When the eight sessions begin.
+pub(crate) const START: Nanos = Nanos(20 * SECOND);
+
+/// Twelve short requests on A, two longer ones on B, which alone then knows the system prompt; all have ended when eight
+/// sessions begin, the last of the list.
+pub(crate) fn sessions(seed: u64) -> Vec<Session> {
     let system = "s".repeat(8192);
     let turn = |own: String, start, turns, answer_tokens, forced| Session {
         start: Nanos(start),
@@ -23,9 +28,7 @@ fn sessions(seed: u64) -> Vec<Session> {
         })
         .collect();
     all.extend((0..2).map(|i| turn(format!("long {i} "), 0, 1, 400, Some(1))));
-    all.extend(
-        (0..8).map(|i| turn(format!("seed {seed} session {i} ").repeat(110), 20 * SECOND, 3, 100, None)),
-    );
+    all.extend((0..8).map(|i| turn(format!("seed {seed} session {i} ").repeat(110), START.0, 3, 100, None)));
     all
 }
 

@@ -44,11 +44,20 @@ pub(crate) struct Placed {
     pub(crate) live_least: u32,
 }
 
+impl Placed {
+    /// Whether it went into a queue although another engine of `seats` had one free.
+    pub(crate) fn is_queued_beside_a_free_seat(&self, seats: u32) -> bool {
+        self.live_there >= seats && self.live_least < seats
+    }
+}
+
 /// What a run showed.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) placed: Vec<Placed>,
     pub(crate) makespan: Nanos,
+    /// Each turn's session and end.
+    pub(crate) ended: Vec<(usize, Nanos)>,
     pub(crate) ttft_seconds: Vec<f64>,
 }
 
@@ -197,6 +206,7 @@ impl Cluster {
                 self.placement.on_finished(self.now, live.ticket, Outcome::Completed, &Usage::default());
                 let session = &sessions[live.session];
                 run.makespan = run.makespan.max(self.now);
+                run.ended.push((live.session, self.now));
                 if live.turn + 1 < session.turns {
                     self.texts[live.session].push("a".repeat(session.answer_tokens as usize * 4));
                     self.texts[live.session].push(session.turn_text.clone());

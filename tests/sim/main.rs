@@ -3,4 +3,5 @@
 
 mod burst;
 mod cluster;
+mod makespan;
 mod seats;

@@ -41,17 +41,13 @@ fn placements(long: usize, stagger: Nanos, told: bool, seed: u64) -> Vec<Placed>
     run.placed.into_iter().filter(|p| p.session >= first).collect()
 }
 
-fn into_a_queue_beside_a_free_seat(p: &Placed) -> bool {
-    p.live_there >= SEATS && p.live_least < SEATS
-}
-
 #[test]
 fn told_seats_are_never_overrun_while_another_engine_has_a_free_one() {
     for seed in 0..50 {
         for (long, stagger) in [(0, 0), (0, 3 * SECOND / 10), (2, 0), (2, 3 * SECOND / 10)] {
             for p in placements(long, Nanos(stagger), true, seed) {
                 assert!(
-                    !into_a_queue_beside_a_free_seat(&p),
+                    !p.is_queued_beside_a_free_seat(SEATS),
                     "seed {seed}, {long} long, {stagger} ns: {p:?}"
                 );
             }
@@ -65,7 +61,7 @@ fn unknown_seats_are_overrun_by_at_most_one_request_per_engine() {
         for (long, stagger) in [(0, 0), (0, 3 * SECOND / 10), (2, 0), (2, 3 * SECOND / 10)] {
             let mut overrun = [0, 0];
             for p in placements(long, Nanos(stagger), false, seed) {
-                overrun[p.backend] += usize::from(into_a_queue_beside_a_free_seat(&p));
+                overrun[p.backend] += usize::from(p.is_queued_beside_a_free_seat(SEATS));
             }
             let rule = "one request teaches the limit";
             assert!(

@@ -1,6 +1,7 @@
 //! An engine of raw sockets that does what a test tells it, byte for byte.
 //!
-//! Probes of the router (`GET /v1/models`, `/metrics`, `/health`) are answered by themselves and not recorded.
+//! Probes of the router (`GET /v1/models`, `/metrics`, `/health`) are answered by themselves and not recorded; what
+//! `/metrics` says is [`Backend::say`]'s.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -137,6 +138,7 @@ struct State {
     streams: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
     scrapes: AtomicUsize,
+    metrics: Mutex<Option<String>>,
     closed: Arc<AtomicUsize>,
 }
 
@@ -232,6 +234,11 @@ impl Backend {
         wait::until("the router asks for the load", || self.state.scrapes.load(Ordering::SeqCst) > 0);
     }
 
+    /// What `/metrics` says from now on; before that it is a 404.
+    pub fn say(&self, metrics: &str) {
+        *self.state.metrics.lock() = Some(metrics.to_owned());
+    }
+
     /// The engine dies; its port refuses connections from now on.
     #[must_use]
     pub fn die(self) -> Refusing {
@@ -286,9 +293,9 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
         let Some(mut request) = read_request(&mut stream) else { return };
         let mut exchange =
             Exchange { stream: stream.try_clone().unwrap(), closed: Arc::clone(&state.closed) };
-        let then = match probe(&request) {
+        let then = match probe(&request, state) {
             Some((status, body)) => {
-                let then = exchange.answer(status, body);
+                let then = exchange.answer(status, &body);
                 if request.line().contains("/metrics ") {
                     state.scrapes.fetch_add(1, Ordering::SeqCst);
                 }
@@ -318,12 +325,18 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
     }
 }
 
-fn probe(request: &Received) -> Option<(&'static str, &'static str)> {
+fn probe(request: &Received, state: &State) -> Option<(&'static str, String)> {
     let path = request.line().strip_prefix("GET ")?.strip_suffix(" HTTP/1.1")?;
     if path.ends_with("/v1/models") {
-        return Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#));
+        return Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#.into()));
     }
-    ["/metrics", "/health", "/slots"].iter().any(|p| path.ends_with(p)).then_some(("404 Not Found", ""))
+    if path.ends_with("/metrics")
+        && let Some(text) = &*state.metrics.lock()
+    {
+        return Some(("200 OK", text.clone()));
+    }
+    let is_probe = ["/metrics", "/health", "/slots"].iter().any(|p| path.ends_with(p));
+    is_probe.then(|| ("404 Not Found", String::new()))
 }
 
 /// Reads one request with a length or in chunks; `None` when the connection ends.

@@ -7,6 +7,7 @@ use router_policy::{BackendId, BackendSpec, PolicyConfig, PolicyName};
 use router_user::app::{Router, RunningRouter};
 use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits};
 
+use crate::client::ask;
 use crate::wait;
 
 /// A configuration for tests: free ports, counts in memory, a fixed seed, two workers. Engines are asked once, at the
@@ -67,6 +68,19 @@ pub fn start(config: Config) -> RunningRouter {
 pub fn in_flight(router: &RunningRouter, row: usize) -> u32 {
     let id = BackendId::new(row).unwrap();
     router.ledger().snapshot(id).map_or(0, |s| s.own.requests)
+}
+
+/// The sum of a metric's series, as `/metrics` says; of those with `label` in their labels.
+///
+/// # Panics
+/// The admin plane does not answer, or a value is no number.
+#[must_use]
+#[track_caller]
+pub fn metric(router: &RunningRouter, name: &str, label: &str) -> f64 {
+    let text = ask(router.admin_addr(), "GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n").text();
+    let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let values = series.filter(|line| line.contains(label)).map(|line| line.rsplit(' ').next().unwrap());
+    values.map(|value| value.parse::<f64>().unwrap()).sum()
 }
 
 /// Waits until nothing is in flight anywhere.

@@ -1,5 +1,5 @@
-//! From a request's bytes to its shape: what the path is ([`path`]), what the body asks for (`openai`) and what of it
-//! is prompt (`prompt`), both over the scanner [`json`]. Pure functions; the bytes stay with the caller, who forwards
+//! From a request's bytes to its shape: what the path is ([`path`]), what the body asks for (`openai`), which model
+//! its name means (`names`) and what of it is prompt (`prompt`), over the scanner [`json`]. Pure functions; the bytes stay with the caller, who forwards
 //! them as they came.
 
 use bytes::Bytes;
@@ -7,11 +7,13 @@ use router_policy::RequestShape;
 use router_policy::prefix::HashKey;
 
 pub mod json;
+mod names;
 mod openai;
 pub mod path;
 mod prompt;
 mod session;
 
+pub use names::Names;
 pub use path::classify;
 pub use session::session;
 
@@ -51,5 +53,13 @@ pub struct BodyError {
 /// [`BodyError`] if the body is empty, no JSON object, not closed, or nested deeper than [`json::DEPTH_MAX`]. Legal
 /// but odd bodies give a shape.
 pub fn shape(body: &Bytes, key: &HashKey) -> Result<RequestShape, BodyError> {
-    openai::shape(body, key)
+    shape_with(body, key, &Names::default())
+}
+
+/// As [`shape`], with aliases: an alias and its model give the same chain. The shape's `model` is the client's word.
+///
+/// # Errors
+/// As [`shape`].
+pub fn shape_with(body: &Bytes, key: &HashKey, names: &Names) -> Result<RequestShape, BodyError> {
+    openai::shape(body, key, names)
 }

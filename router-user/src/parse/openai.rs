@@ -2,8 +2,8 @@
 //!
 //! It reads best effort what the OpenAI, Anthropic and engine dialects share and never judges a schema: unknown
 //! fields, roles and part types are the engine's business. Of a repeated key the last counts, as engines have it.
-//! The chain's order is fixed, whatever the order of keys in the body: model, adapter, cache salt (these three are
-//! the chain's domain: prompts that differ in one share nothing), tools, system text, then per message role and
+//! The chain's order is fixed, whatever the order of keys in the body: model (not its alias), adapter, cache salt (these
+//! three are the chain's domain: prompts that differ in one share nothing), tools, system text, then per message role and
 //! content. Prompt text goes into the chain as the bytes of the JSON text.
 //!
 //! An adapter is a model's name for vLLM, which needs nothing more; the engines that take it beside the model each
@@ -12,9 +12,9 @@
 use router_policy::RequestShape;
 use router_policy::prefix::{Chain, ChainBuilder, HashKey};
 
-use super::BodyError;
 use super::json::{Scanner, name, unescape};
 use super::prompt::Section;
+use super::{BodyError, Names};
 
 /// Bytes of a model's name kept; a longer one is cut and ends in `…`, so that it matches no configured name.
 const MODEL_BYTES_MAX: usize = 1024;
@@ -45,15 +45,15 @@ struct Fields<'a> {
     input: Option<Section<'a>>,
 }
 
-/// Reads the shape of a body; see [`super::shape`].
-pub(super) fn shape(body: &[u8], key: &HashKey) -> Result<RequestShape, BodyError> {
+/// Reads the shape of a body; see [`super::shape_with`].
+pub(super) fn shape(body: &[u8], key: &HashKey, names: &Names) -> Result<RequestShape, BodyError> {
     let mut fields = Fields::default();
     let mut scanner = Scanner::new(body);
     scanner.object(|s, key| fields.read(s, &name(key)))?;
     scanner.end()?;
 
     let model = fields.model.and_then(model_name);
-    let domain = fields.domain(model.as_deref().unwrap_or_default());
+    let domain = fields.domain(names.model(model.as_deref().unwrap_or_default()));
     // Half a surrogate pair is no text: the engine will refuse it, and nothing of it will be cached.
     let chain =
         if scanner.has_lone_surrogate() { None } else { fields.chain(ChainBuilder::new(key, &domain), key) };

@@ -1,9 +1,9 @@
 use bytes::Bytes;
 use proptest::prelude::*;
-use router_policy::RequestShape;
 use router_policy::prefix::{Chain, HashKey};
+use router_policy::{BackendSpec, RequestShape};
 
-use crate::parse::shape;
+use crate::parse::{Names, shape, shape_with};
 
 fn key() -> HashKey {
     HashKey::new(std::array::from_fn(|i| i as u8))
@@ -114,6 +114,21 @@ fn texts_that_differ_share_only_what_is_before() {
     let a = read(&chat(&[("system", &system), ("user", &"a".repeat(600))])).chain;
     let b = read(&chat(&[("system", &system), ("user", &"b".repeat(600))])).chain;
     assert_eq!(shared(&a, &b), 10);
+}
+
+#[test]
+fn an_alias_gives_the_chain_of_its_model_and_keeps_the_clients_word() {
+    let spec =
+        BackendSpec { model: Some("big".into()), aliases: vec!["fast".into()], ..BackendSpec::default() };
+    let names = Names::new([&spec]);
+    let of = |model: &str| {
+        let body = serde_json::json!({"model": model, "prompt": "x".repeat(600)}).to_string();
+        shape_with(&Bytes::from(body), &key(), &names).unwrap()
+    };
+    let (model, alias, other) = (of("big"), of("fast"), of("other"));
+    assert_eq!(model.chain, alias.chain);
+    assert_eq!((model.chain.blocks.len(), shared(&model.chain, &other.chain)), (2, 0));
+    assert_eq!((alias.model.as_deref(), model.model.as_deref()), (Some("fast"), Some("big")));
 }
 
 #[test]

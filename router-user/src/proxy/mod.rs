@@ -68,6 +68,8 @@ pub struct Shared {
     pub registry: Arc<Registry>,
     /// Secret of the prompt hashes.
     pub hash_key: HashKey,
+    /// What the configured aliases stand for.
+    pub names: parse::Names,
     /// Bounds.
     pub limits: Limits,
     /// Bytes left for bodies.
@@ -175,7 +177,8 @@ impl Proxy {
         if kind != PathKind::Inference {
             return Ok(RequestShape::unshaped());
         }
-        parse::shape(&body.bytes, &self.shared.hash_key).map_err(|e| ProxyError::BadBody(e.to_string()))
+        let Shared { hash_key, names, .. } = &*self.shared;
+        parse::shape_with(&body.bytes, hash_key, names).map_err(|e| ProxyError::BadBody(e.to_string()))
     }
 
     /// Picks and sends until a backend answers. Each backend is tried once at most, so this ends.

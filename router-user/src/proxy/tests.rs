@@ -34,6 +34,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         ledger,
         registry,
         hash_key: HashKey::new([1; 192]),
+        names: crate::parse::Names::default(),
         budget: proxy::body::Budget::new(limits.bodies_total_bytes_max),
         limits,
         metrics: Arc::new(RequestMetrics::new(&mut prometheus_client::registry::Registry::default(), [])),

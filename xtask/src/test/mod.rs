@@ -2,8 +2,8 @@
 //!
 //! Tiers: `unit` (tests beside the code and in `tests/` of the crates), `doc`, and one for each test binary of the
 //! package router-tests. All are selected from the same default members, so that cargo resolves one set of
-//! features and compiles every dependency once. Invariant: the last line is the sum of all tiers, and a tier that
-//! does not build is a failure in it.
+//! features and compiles every dependency once; but `long`, of `--long`, is built with optimisation. Invariant: the
+//! last line is the sum of all tiers, and a tier that does not build is a failure in it.
 
 mod parse;
 
@@ -55,7 +55,10 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 /// # Errors
 /// When cargo itself cannot be used.
 pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
-    let tiers = tiers(ws)?;
+    let mut tiers = tiers(ws)?;
+    if is_long {
+        tiers.push(long_tier());
+    }
     let mut totals = Totals::default();
     if let Err(error) = build_all(ws) {
         println!("error: {error:#}");
@@ -125,6 +128,12 @@ fn tiers(ws: &Workspace) -> Result<Vec<Tier>> {
     let mut metadata = run::cargo();
     metadata.args(["metadata", "--no-deps", "--locked", "--format-version", "1"]).current_dir(&ws.root);
     tiers_in(&run::capture(&mut metadata)?)
+}
+
+/// What would take an hour without optimisation: built for itself, as the others run as they are developed.
+fn long_tier() -> Tier {
+    let selection = ["--release", "-p", "router-policy", "--test", "churn"].map(str::to_owned).into();
+    Tier { name: "long".to_owned(), selection }
 }
 
 /// The tiers, from cargo's description of the workspace.

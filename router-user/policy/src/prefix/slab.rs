@@ -2,7 +2,7 @@
 //!
 //! A node has room for one mark, its first holder's, since most blocks are held by one backend; further holders'
 //! marks lie in a slab of their own. So a block with one holder costs 36 bytes, each further holder 24. Slabs grow
-//! by an eighth, not by doubling; freed places are used again. Invariant: a mark's parent is the same backend's mark
+//! by an eighth, not by doubling; freed places are used again, and given back when none is in use. Invariant: a mark's parent is the same backend's mark
 //! of the block before, and lives at least as long.
 
 use super::block::BlockHash;
@@ -75,9 +75,22 @@ impl AgeList {
 #[derive(Debug, Default)]
 pub(super) struct Slab {
     nodes: Vec<Node>,
-    free_nodes: Vec<u32>,
+    /// The first free place; `next` of its link leads to the others.
+    free_node: Option<u32>,
+    live_nodes: usize,
     extras: Vec<Extra>,
-    free_extras: Vec<u32>,
+    free_extra: Option<u32>,
+}
+
+/// Places that are kept when nothing is left, so that a small index that empties now and then allocates nothing.
+const KEPT_NODES: usize = 4096;
+
+/// A free place's link to the next, and back.
+const fn free_next(next: Option<u32>) -> u32 {
+    match next {
+        Some(id) => id,
+        None => NONE,
+    }
 }
 
 fn words(hash: BlockHash) -> [u32; 4] {
@@ -96,8 +109,11 @@ impl Slab {
     /// A node that nobody holds yet.
     pub(super) fn new_node(&mut self, hash: BlockHash) -> u32 {
         let node = Node { hash: words(hash), link: Link::new(NONE, VACANT) };
-        if let Some(id) = self.free_nodes.pop() {
-            self.nodes[id as usize] = node;
+        self.live_nodes += 1;
+        if let Some(id) = self.free_node {
+            let place = &mut self.nodes[id as usize];
+            self.free_node = Some(place.link.next).filter(|&next| next != NONE);
+            *place = node;
             return id;
         }
         grow(&mut self.nodes);
@@ -105,9 +121,14 @@ impl Slab {
         (self.nodes.len() - 1) as u32
     }
 
+    /// Frees a node that nobody holds. With the last one the memory is given back.
     pub(super) fn free_node(&mut self, node: u32) {
-        grow(&mut self.free_nodes);
-        self.free_nodes.push(node);
+        self.nodes[node as usize].link.next = free_next(self.free_node);
+        self.free_node = Some(node);
+        self.live_nodes -= 1;
+        if self.live_nodes == 0 && self.nodes.capacity() > KEPT_NODES {
+            *self = Self::default();
+        }
     }
 
     pub(super) fn has_hash(&self, node: u32, hash: BlockHash) -> bool {
@@ -141,9 +162,7 @@ impl Slab {
 
     /// Bytes the slabs take, unused room included.
     pub(super) fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>()
-            + self.extras.capacity() * size_of::<Extra>()
-            + (self.free_nodes.capacity() + self.free_extras.capacity()) * size_of::<u32>()
+        self.nodes.capacity() * size_of::<Node>() + self.extras.capacity() * size_of::<Extra>()
     }
 }
 
@@ -160,9 +179,11 @@ impl Slab {
             return node;
         }
         let extra = Extra { node, link: Link { next, ..Link::new(parent, backend as u16) } };
-        let index = match self.free_extras.pop() {
+        let index = match self.free_extra {
             Some(index) => {
-                self.extras[index as usize] = extra;
+                let place = &mut self.extras[index as usize];
+                self.free_extra = Some(place.link.next).filter(|&next| next != NONE);
+                *place = extra;
                 index
             }
             None => {
@@ -187,8 +208,8 @@ impl Slab {
                 before = self.link(before).next;
             }
             self.link_mut(before).next = next;
-            grow(&mut self.free_extras);
-            self.free_extras.push(id & !EXTRA);
+            self.link_mut(id).next = free_next(self.free_extra);
+            self.free_extra = Some(id & !EXTRA);
         }
         let link = &mut self.nodes[node as usize].link;
         link.holders -= 1;
