@@ -108,19 +108,25 @@ fn a_burst_ends_no_later_than_by_load_alone_beside_long_streams_on_the_warm_engi
     }
 }
 
-#[test]
-fn nobody_of_the_demos_burst_queues_beside_a_free_seat_but_to_learn_of_it() {
+/// With seats told nobody queues while another engine has a free seat; else one request an engine may, to learn of it.
+fn check_queues(what: &str, sessions: impl Fn(u64, u64) -> Vec<Session>) {
     for (long, told) in [(0, true), (0, false), (2, true), (2, false)] {
         for seed in 0..SEEDS {
-            let burst = run(PolicyName::PrefixCost, told, &burst_of_the_demo(long, seed), seed);
+            let burst = run(PolicyName::PrefixCost, told, &sessions(long, seed), seed);
             let mut queued = [0, 0];
             let beside_a_free_seat = |p: &&Placed| p.is_queued_beside_a_free_seat(SEATS);
             burst.placed.iter().filter(beside_a_free_seat).for_each(|p| queued[p.backend] += 1);
             let bound = u32::from(!told);
             assert!(
                 queued.iter().all(|&n| n <= bound),
-                "seed {seed}, {long} long, told: {told}: {queued:?} beside a free seat"
+                "{what}, seed {seed}, {long} long, told: {told}: {queued:?} beside a free seat"
             );
         }
     }
+}
+
+#[test]
+fn nobody_of_a_burst_queues_beside_a_free_seat_but_to_learn_of_it() {
+    check_queues("the demo's burst", burst_of_the_demo);
+    check_queues("uneven sessions", uneven);
 }

@@ -11,6 +11,9 @@ pub struct Tuning {
     pub context: f64,
     /// Decode time (first byte to end) assumed before any sample, seconds; 0 to 3600.
     pub decode_seconds_start: f64,
+    /// Samples that the assumed decode time counts for beside those of an engine, so that one odd answer does not make
+    /// waiting for a seat look free; 0 to 1000. 0: the first sample takes its place.
+    pub decode_start_samples: f64,
     /// Least mean decode time in the seat term, seconds; 0 to 3600. 0: waiting for a seat may look free.
     pub decode_seconds_min: f64,
     /// Prefill rate assumed before any sample, tokens per second; 1 to 1e7.
@@ -48,6 +51,7 @@ impl Default for Tuning {
             disturbance: 0.2,
             context: 0.05,
             decode_seconds_start: 5.0,
+            decode_start_samples: 4.0,
             decode_seconds_min: 0.5,
             prefill_rate_start: 15_000.0,
             prefill_rate_min: 1000.0,

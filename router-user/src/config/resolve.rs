@@ -91,6 +91,7 @@ fn tuning(s: &Reader<'_>) -> Result<Tuning, ConfigError> {
         disturbance: s.decimal("cost-disturbance", 0.0..=10.0)?,
         context: s.decimal("cost-context", 0.0..=10.0)?,
         decode_seconds_start: s.decimal("decode-seconds-start", SECONDS)?,
+        decode_start_samples: s.decimal("decode-start-samples", 0.0..=1000.0)?,
         decode_seconds_min: s.decimal("decode-seconds-min", SECONDS)?,
         prefill_rate_start: s.decimal("prefill-rate-start", RATE)?,
         prefill_rate_min: s.decimal("prefill-rate-min", RATE)?,

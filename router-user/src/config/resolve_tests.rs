@@ -72,6 +72,7 @@ fn every_key_has_an_effect() {
         ("cost-disturbance", "0.3"),
         ("cost-context", "0"),
         ("decode-seconds-start", "1"),
+        ("decode-start-samples", "0"),
         ("decode-seconds-min", "1"),
         ("prefill-rate-start", "9000"),
         ("prefill-rate-min", "2000"),

@@ -52,7 +52,7 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 49] = [
+pub const KEYS: [Key; 50] = [
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
@@ -222,6 +222,12 @@ pub const KEYS: [Key; 49] = [
         "X",
         "5",
         "Decode time of an answer assumed before any was seen, seconds, 0 to 3600; 0: the least counts",
+    ),
+    one(
+        "decode-start-samples",
+        "X",
+        "4",
+        "Samples that the assumed decode time counts for beside those of an engine, 0 to 1000; 0: the first sample takes its place",
     ),
     one(
         "decode-seconds-min",

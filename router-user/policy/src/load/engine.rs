@@ -149,10 +149,12 @@ impl EngineLoad {
 
     /// What it has taught.
     #[must_use]
-    pub fn learned(&self) -> Learned {
+    pub fn learned(&self, tuning: &Tuning) -> Learned {
         let value = |mean: &Ewma| mean.value().unwrap_or(f64::NAN);
+        let (start, weight) = (tuning.decode_seconds_start, tuning.decode_start_samples);
+        let with_start = |(mean, n): (f64, u64)| (mean * n as f64 + start * weight) / (n as f64 + weight);
         Learned {
-            decode_seconds: value(&self.decode_seconds),
+            decode_seconds: self.decode_seconds.with_count().map_or(f64::NAN, with_start),
             prefill_rate: value(&self.prefill_rate),
             uncached: value(&self.mean_uncached),
             prompt: value(&self.mean_prompt),

@@ -82,6 +82,7 @@ impl Placement {
         let intervals = config.tuning.report_fade_intervals.clamp(1e-3, 1e3);
         Self {
             fade: config.scrape_interval.mul_f64(intervals),
+            trie: Trie::new(config.index_blocks_max),
             config,
             table,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -91,7 +92,6 @@ impl Placement {
             changes: 0,
             next_due: Nanos(u64::MAX),
             order: Vec::new(),
-            trie: Trie::default(),
             scratch: Scratch::default(),
             next_ticket: 1,
             next_generation: 1,

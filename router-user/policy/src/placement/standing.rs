@@ -58,7 +58,7 @@ impl Standing {
             prefill_rate: entry.prefill_rate(tuning),
             due: entry.load.due(),
             foreign: entry.foreign,
-            learned: entry.load.learned(),
+            learned: entry.load.learned(tuning),
         }
     }
 

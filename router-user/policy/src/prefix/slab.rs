@@ -1,57 +1,49 @@
-//! The memory of the index: nodes and marks in two slabs, and each backend's marks in a list by age.
+//! The memory of the index: nodes and marks in one slab, and each backend's marks in a list by age.
 //!
-//! A node has room for one mark, its first holder's, since most blocks are held by one backend; further holders'
-//! marks lie in a slab of their own. So a block with one holder costs 36 bytes, each further holder 24. Slabs grow
-//! by an eighth, not by doubling; freed places are used again, and given back when none is in use. Invariant: a mark's parent is the same backend's mark
-//! of the block before, and lives at least as long.
+//! A node has room for one mark, its first holder's, since most blocks are held by one backend; a further holder's mark
+//! takes a place of the same size, so that a fleet that goes from sharing nothing to sharing all needs no more room than
+//! before. A place is 36 bytes. The slab grows by an eighth, not by doubling, up to its bound; freed places are used
+//! again, and given back when none is in use. Invariant: a mark's parent is the same backend's mark of the block before,
+//! and lives at least as long.
 
 use super::block::BlockHash;
 
-/// A mark: index of a node for its first mark, or [`EXTRA`] plus an index of the second slab.
+/// A place: of a node for its first mark, of its own for a further one.
 pub(super) type MarkId = u32;
 
 /// No mark, no node.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Set in ids of marks outside their node.
-const EXTRA: u32 = 1 << 31;
+/// Most places there can be; one less than the numbers, of which the last means none.
+pub(super) const PLACES_MAX: usize = u32::MAX as usize - 1;
 
 /// No backend: the node's own mark is free while further holders exist.
 const VACANT: u16 = u16::MAX;
 
-/// What every mark has.
+/// Places that are kept when nothing is left, so that a small index that empties now and then allocates nothing.
+const PLACES_KEPT: usize = 4096;
+
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct Place {
+    /// Of a node: its hash. Of a further mark: its node, and nothing. In four words, so that no padding is needed.
+    words: [u32; 4],
     parent: MarkId,
     newer: MarkId,
     older: MarkId,
-    /// The next holder of the same node.
+    /// The next holder of the same node; of a free place the next free one.
     next: MarkId,
     backend: u16,
-    /// In a node: how many backends hold it.
+    /// Of a node: how many backends hold it. Of a further mark: 0.
     holders: u16,
 }
 
-impl Link {
-    const fn new(parent: MarkId, backend: u16) -> Self {
-        Self { parent, newer: NONE, older: NONE, next: NONE, backend, holders: 0 }
+const _: () = assert!(size_of::<Place>() == 36);
+
+impl Place {
+    const fn new(words: [u32; 4], backend: u16) -> Self {
+        Self { words, parent: NONE, newer: NONE, older: NONE, next: NONE, backend, holders: 0 }
     }
 }
-
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    /// The hash in four words, so that the node needs no padding.
-    hash: [u32; 4],
-    link: Link,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Extra {
-    node: u32,
-    link: Link,
-}
-
-const _: () = assert!(size_of::<Node>() == 36 && size_of::<Extra>() == 24);
 
 /// The marks of one backend by age.
 #[derive(Clone, Copy, Debug)]
@@ -72,162 +64,158 @@ impl AgeList {
 }
 
 /// Nodes and marks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slab {
-    nodes: Vec<Node>,
-    /// The first free place; `next` of its link leads to the others.
-    free_node: Option<u32>,
-    live_nodes: usize,
-    extras: Vec<Extra>,
-    free_extra: Option<u32>,
+    places: Vec<Place>,
+    places_max: usize,
+    /// The first free place, which leads to the others.
+    free: u32,
+    live: usize,
 }
 
-/// Places that are kept when nothing is left, so that a small index that empties now and then allocates nothing.
-const KEPT_NODES: usize = 4096;
-
-/// A free place's link to the next, and back.
-const fn free_next(next: Option<u32>) -> u32 {
-    match next {
-        Some(id) => id,
-        None => NONE,
-    }
-}
-
-fn words(hash: BlockHash) -> [u32; 4] {
+const fn words(hash: BlockHash) -> [u32; 4] {
     [hash as u32, (hash >> 32) as u32, (hash >> 64) as u32, (hash >> 96) as u32]
 }
 
-/// Makes room for one more by an eighth of what is there.
-fn grow<T>(vec: &mut Vec<T>) {
-    if vec.len() == vec.capacity() {
-        vec.reserve_exact((vec.len() / 8).max(64));
+/// Places.
+impl Slab {
+    /// At most so many places.
+    pub(super) fn new(places_max: usize) -> Self {
+        Self { places: Vec::new(), places_max: places_max.min(PLACES_MAX), free: NONE, live: 0 }
+    }
+
+    /// Places that may still be taken.
+    pub(super) fn room(&self) -> usize {
+        self.places_max - self.live
+    }
+
+    /// Bytes the slab takes, unused room included.
+    pub(super) fn bytes(&self) -> usize {
+        self.places.capacity() * size_of::<Place>()
+    }
+
+    /// The caller has seen that there is room.
+    fn take(&mut self, place: Place) -> u32 {
+        self.live += 1;
+        if let Some(free) = self.places.get_mut(self.free as usize) {
+            return std::mem::replace(&mut self.free, std::mem::replace(free, place).next);
+        }
+        let len = self.places.len();
+        if len == self.places.capacity() {
+            self.places.reserve_exact((len / 8).max(64).min(self.places_max.saturating_sub(len)).max(1));
+        }
+        self.places.push(place);
+        len as u32
+    }
+
+    fn give_back(&mut self, id: u32) {
+        self.place_mut(id).next = std::mem::replace(&mut self.free, id);
+        self.live -= 1;
+        if self.live == 0 && self.places.capacity() > PLACES_KEPT {
+            *self = Self::new(self.places_max);
+        }
+    }
+
+    fn place(&self, id: u32) -> &Place {
+        &self.places[id as usize]
+    }
+
+    fn place_mut(&mut self, id: u32) -> &mut Place {
+        &mut self.places[id as usize]
     }
 }
 
 /// Nodes.
 impl Slab {
-    /// A node that nobody holds yet.
+    /// A node that nobody holds yet. There must be room.
     pub(super) fn new_node(&mut self, hash: BlockHash) -> u32 {
-        let node = Node { hash: words(hash), link: Link::new(NONE, VACANT) };
-        self.live_nodes += 1;
-        if let Some(id) = self.free_node {
-            let place = &mut self.nodes[id as usize];
-            self.free_node = Some(place.link.next).filter(|&next| next != NONE);
-            *place = node;
-            return id;
-        }
-        grow(&mut self.nodes);
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as u32
+        self.take(Place::new(words(hash), VACANT))
     }
 
     /// Frees a node that nobody holds. With the last one the memory is given back.
     pub(super) fn free_node(&mut self, node: u32) {
-        self.nodes[node as usize].link.next = free_next(self.free_node);
-        self.free_node = Some(node);
-        self.live_nodes -= 1;
-        if self.live_nodes == 0 && self.nodes.capacity() > KEPT_NODES {
-            *self = Self::default();
-        }
+        self.give_back(node);
     }
 
     pub(super) fn has_hash(&self, node: u32, hash: BlockHash) -> bool {
-        self.nodes[node as usize].hash == words(hash)
+        self.place(node).words == words(hash)
     }
 
     /// The low half of a node's hash, which places it in the table.
     pub(super) fn low_hash(&self, node: u32) -> u64 {
-        let hash = &self.nodes[node as usize].hash;
-        u64::from(hash[0]) | u64::from(hash[1]) << 32
+        let words = &self.place(node).words;
+        u64::from(words[0]) | u64::from(words[1]) << 32
     }
 
     /// How many backends hold a node.
     pub(super) fn holders(&self, node: u32) -> u16 {
-        self.nodes[node as usize].link.holders
+        self.place(node).holders
     }
 
     /// Calls `see` with each backend that holds a node, and its mark there. O(holders).
     pub(super) fn for_each_holder(&self, node: u32, mut see: impl FnMut(usize, MarkId)) {
-        let link = &self.nodes[node as usize].link;
-        if link.backend != VACANT {
-            see(usize::from(link.backend), node);
+        let place = self.place(node);
+        if place.backend != VACANT {
+            see(usize::from(place.backend), node);
         }
-        let mut id = link.next;
+        let mut id = place.next;
         while id != NONE {
-            let link = self.link(id);
-            see(usize::from(link.backend), id);
-            id = link.next;
+            let place = self.place(id);
+            see(usize::from(place.backend), id);
+            id = place.next;
         }
-    }
-
-    /// Bytes the slabs take, unused room included.
-    pub(super) fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>() + self.extras.capacity() * size_of::<Extra>()
     }
 }
 
 /// Marks.
 impl Slab {
-    /// A mark of `backend` at `node`, in no list by age yet.
+    /// A mark of `backend` at `node`, in no list by age yet. There must be room.
     pub(super) fn new_mark(&mut self, node: u32, parent: MarkId, backend: usize) -> MarkId {
-        let first = &mut self.nodes[node as usize].link;
-        let next = first.next;
+        let first = self.place_mut(node);
         first.holders += 1;
         if first.backend == VACANT {
-            let holders = first.holders;
-            *first = Link { next, holders, ..Link::new(parent, backend as u16) };
+            (first.parent, first.backend) = (parent, backend as u16);
             return node;
         }
-        let extra = Extra { node, link: Link { next, ..Link::new(parent, backend as u16) } };
-        let index = match self.free_extra {
-            Some(index) => {
-                let place = &mut self.extras[index as usize];
-                self.free_extra = Some(place.link.next).filter(|&next| next != NONE);
-                *place = extra;
-                index
-            }
-            None => {
-                grow(&mut self.extras);
-                self.extras.push(extra);
-                (self.extras.len() - 1) as u32
-            }
-        };
-        self.nodes[node as usize].link.next = EXTRA | index;
-        EXTRA | index
+        let next = first.next;
+        let further = Place { parent, next, ..Place::new([node, 0, 0, 0], backend as u16) };
+        let id = self.take(further);
+        self.place_mut(node).next = id;
+        id
     }
 
     /// Frees a mark that is in no list by age; returns its node if nobody holds it any more.
     pub(super) fn free_mark(&mut self, id: MarkId) -> Option<u32> {
         let node = self.node_of(id);
+        let first = self.place_mut(node);
+        first.holders -= 1;
+        let is_last = first.holders == 0;
         if id == node {
-            self.nodes[node as usize].link.backend = VACANT;
+            first.backend = VACANT;
         } else {
-            let next = self.link(id).next;
+            let next = self.place(id).next;
             let mut before = node;
-            while self.link(before).next != id {
-                before = self.link(before).next;
+            while self.place(before).next != id {
+                before = self.place(before).next;
             }
-            self.link_mut(before).next = next;
-            self.link_mut(id).next = free_next(self.free_extra);
-            self.free_extra = Some(id & !EXTRA);
+            self.place_mut(before).next = next;
+            self.give_back(id);
         }
-        let link = &mut self.nodes[node as usize].link;
-        link.holders -= 1;
-        (link.holders == 0).then_some(node)
+        is_last.then_some(node)
     }
 
     pub(super) fn parent(&self, id: MarkId) -> MarkId {
-        self.link(id).parent
+        self.place(id).parent
     }
 
     /// Puts a mark that is in no list at the young end.
     pub(super) fn link_newest(&mut self, list: &mut AgeList, id: MarkId) {
         let before = list.newest;
-        let link = self.link_mut(id);
-        (link.newer, link.older) = (NONE, before);
+        let place = self.place_mut(id);
+        (place.newer, place.older) = (NONE, before);
         match before {
             NONE => list.oldest = id,
-            before => self.link_mut(before).newer = id,
+            before => self.place_mut(before).newer = id,
         }
         list.newest = id;
         list.len += 1;
@@ -235,14 +223,14 @@ impl Slab {
 
     /// Takes a mark out of its list.
     pub(super) fn unlink(&mut self, list: &mut AgeList, id: MarkId) {
-        let Link { newer, older, .. } = *self.link(id);
+        let Place { newer, older, .. } = *self.place(id);
         match newer {
             NONE => list.newest = older,
-            newer => self.link_mut(newer).older = older,
+            newer => self.place_mut(newer).older = older,
         }
         match older {
             NONE => list.oldest = newer,
-            older => self.link_mut(older).newer = newer,
+            older => self.place_mut(older).newer = newer,
         }
         list.len -= 1;
     }
@@ -259,22 +247,7 @@ impl Slab {
     }
 
     fn node_of(&self, id: MarkId) -> u32 {
-        if id & EXTRA == 0 { id } else { self.extras[(id & !EXTRA) as usize].node }
-    }
-
-    fn link(&self, id: MarkId) -> &Link {
-        if id & EXTRA == 0 {
-            &self.nodes[id as usize].link
-        } else {
-            &self.extras[(id & !EXTRA) as usize].link
-        }
-    }
-
-    fn link_mut(&mut self, id: MarkId) -> &mut Link {
-        if id & EXTRA == 0 {
-            &mut self.nodes[id as usize].link
-        } else {
-            &mut self.extras[(id & !EXTRA) as usize].link
-        }
+        let place = self.place(id);
+        if place.holders > 0 { id } else { place.words[0] }
     }
 }

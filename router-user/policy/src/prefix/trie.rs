@@ -18,7 +18,7 @@
 //! it is one. A request of 64 blocks takes 1.1 times as long with 10 M blocks as with 0.7 M, and 3.3 times as long as with
 //! the 10 k that fit into a processor's cache.
 //!
-//! Memory: 36 bytes a block with its first holder, 24 each further holder, 6 to 11 of table a block.
+//! Memory: 36 bytes a block with its first holder, 36 each further holder, 6 to 11 of table a block.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ use hashbrown::HashTable;
 use router_common::BackendId;
 
 use super::block::BlockHash;
-use super::slab::{AgeList, MarkId, NONE, Slab};
+use super::slab::{AgeList, MarkId, NONE, PLACES_MAX, Slab};
 
 /// Where a walk came: the nodes of the path, and how many leading blocks each backend holds.
 #[derive(Clone, Debug, Default)]
@@ -71,12 +71,13 @@ pub struct Pin {
 pub struct TrieCounters {
     /// Blocks that went for being the oldest.
     pub evicted_blocks: u64,
-    /// Blocks never inserted: beyond the capacity of their backend, or because all of it was pinned.
+    /// Blocks never inserted: beyond the capacity of their backend or the bound of the index, or because all of it was
+    /// pinned.
     pub cut_blocks: u64,
 }
 
 /// Which backend holds which block.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Trie {
     table: HashTable<u32>,
     slab: Slab,
@@ -88,8 +89,29 @@ pub struct Trie {
     counters: TrieCounters,
 }
 
+impl Default for Trie {
+    /// As large as can be numbered.
+    fn default() -> Self {
+        Self::new(PLACES_MAX)
+    }
+}
+
 /// Looking.
 impl Trie {
+    /// An index that takes at most 48 bytes for each of `places_max`, inner structure included. A block with one holder
+    /// takes a place, and each further holder one; a block whose first holder dropped it keeps its place for the others.
+    #[must_use]
+    pub fn new(places_max: usize) -> Self {
+        Self {
+            table: HashTable::new(),
+            slab: Slab::new(places_max),
+            lists: Vec::new(),
+            pins: HashMap::default(),
+            fillers: 0,
+            counters: TrieCounters::default(),
+        }
+    }
+
     /// Walks a chain. O(matched blocks + holders wherever their number changes along the path); no allocation once
     /// `walk` has grown.
     pub fn walk(&self, blocks: &[BlockHash], walk: &mut Walk) {
@@ -219,6 +241,9 @@ impl Trie {
             self.drop_mark(backend, oldest);
         }
         self.lists[backend].epoch += 1;
+        if self.table.is_empty() {
+            self.table = HashTable::new();
+        }
     }
 
     /// Links marks from `leaf` up to `stop` (not it) as the newest, the deepest first.
@@ -233,7 +258,7 @@ impl Trie {
     /// Drops the oldest until `wanted` more fit into `capacity`; returns how many fit, fewer if the rest is pinned.
     fn make_room(&mut self, backend: usize, wanted: usize, capacity: usize) -> usize {
         let mut turned = 0;
-        while self.lists[backend].len + wanted > capacity {
+        while self.lists[backend].len + wanted > capacity || wanted > self.slab.room() {
             let Some(oldest) = self.lists[backend].oldest() else { break };
             if self.pins.contains_key(&oldest) {
                 // What is in flight is in use, so it is new again; each pin is met once at most.
@@ -247,7 +272,7 @@ impl Trie {
                 self.counters.evicted_blocks += 1;
             }
         }
-        wanted.min(capacity.saturating_sub(self.lists[backend].len))
+        wanted.min(capacity.saturating_sub(self.lists[backend].len)).min(self.slab.room())
     }
 
     fn pin(&mut self, leaf: MarkId) {
