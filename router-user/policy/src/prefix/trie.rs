@@ -14,8 +14,8 @@
 //!
 //! One index with marks, or one index per backend? Measured with 1 M blocks and prompts of 64 of which 16 are common to
 //! all (`cargo bench -p router-policy --bench index`): both take 45 to 47 bytes a mark, and a request takes 0.9, 0.8,
-//! 0.3 and 0.07 times as long in one index at 2, 8, 64 and 512 backends, since a walk need not search each backend's. So
-//! it is one. A request of 64 blocks takes 1.1 times as long with 10 M blocks as with 0.7 M, and 3.3 times as long as with
+//! 0.3 and 0.08 times as long in one index at 2, 8, 64 and 512 backends, since a walk need not search each backend's. So
+//! it is one. A request of 64 blocks takes 1.1 times as long with 10 M blocks as with 0.7 M, and 5 times as long as with
 //! the 10 k that fit into a processor's cache.
 //!
 //! Memory: 36 bytes a block with its first holder, 36 each further holder, 6 to 11 of table a block.
