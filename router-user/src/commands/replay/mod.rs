@@ -2,10 +2,11 @@
 //!
 //! Reading order: `args`, `trace` (what was recorded), `workload` (when what arrives), `keys` (what engine and
 //! router see of a prompt), `fleet` (the engines), `driver` (time), `chooser` with `facade` (the code the proxy
-//! calls) and `oracle`, `calibrate` (what a load means), `stats`, `claim`, `report`, `plot`.
+//! calls) and `oracle`, `calibrate` (what a load means), `http` (the same over HTTP in real time), `stats`, `claim`,
+//! `report`, `plot`.
 //!
 //! Latencies are those of the model in `engine-sim`, not of GPUs. Invariant: flags and traces alone decide what is
-//! printed, to the byte.
+//! printed, to the byte; only `http` is measured.
 
 mod args;
 mod calibrate;
@@ -15,6 +16,7 @@ mod driver;
 mod facade;
 mod fleet;
 mod gossip;
+mod http;
 mod keys;
 mod oracle;
 mod plot;
@@ -27,6 +29,7 @@ mod trace;
 mod workload;
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -72,7 +75,10 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
-    let results = compare(args, &trace, &workload, &bars)?;
+    let mut results = compare(args, &trace, &workload, &bars)?;
+    if let Some(to) = args.url {
+        results.push(over_http(to, args, &trace, &workload, &bars)?);
+    }
     let summaries: Vec<Summary> = results.iter().map(|r| r.summary.clone()).collect();
     let text = if args.json {
         report::json(&summaries)?
@@ -120,7 +126,11 @@ fn workload(args: &ReplayArgs, trace: &Trace, bars: &MultiProgress) -> anyhow::R
         }
         None => None,
     };
-    workload::at_rate(trace, rate, args.seed)
+    let all = workload::at_rate(trace, rate, args.seed)?;
+    Ok(match args.arrivals {
+        Some(n) => all.first(n as usize),
+        None => all,
+    })
 }
 
 /// Every policy over the same arrivals, as many at a time as there are cores.
@@ -131,7 +141,7 @@ fn compare(
     bars: &MultiProgress,
 ) -> anyhow::Result<Vec<Compared>> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let calls = workload.arrivals.iter().map(|a| trace.sessions[a.session as usize].calls.len() as u64).sum();
+    let calls = calls(trace, workload);
     let mut results = Vec::new();
     for names in args.policy.chunks(cores) {
         let ran: Vec<_> = std::thread::scope(|scope| {
@@ -148,6 +158,29 @@ fn compare(
         }
     }
     Ok(results)
+}
+
+/// The same arrivals, sent to a router in real time: alone, so that nothing simulated delays them.
+fn over_http(
+    to: SocketAddr,
+    args: &ReplayArgs,
+    trace: &Trace,
+    workload: &Workload,
+    bars: &MultiProgress,
+) -> anyhow::Result<Compared> {
+    let bar = bar(bars, http::NAME, Some(calls(trace, workload)));
+    let sent = http::run(to, args.time_scale, trace, &workload.arrivals, &|n| bar.inc(n))?;
+    bar.finish_and_clear();
+    if let Some(why) = &sent.complaint {
+        say(&format!("{}: a request failed: {why}", http::NAME))?;
+    }
+    let late_p99_s = Some(stats::p99(sent.late_seconds));
+    let summary = stats::summary(http::NAME, false, &sent.run, workload.duration_seconds);
+    Ok(Compared { summary: Summary { late_p99_s, ..summary }, run: sent.run })
+}
+
+fn calls(trace: &Trace, workload: &Workload) -> u64 {
+    workload.arrivals.iter().map(|a| trace.sessions[a.session as usize].calls.len() as u64).sum()
 }
 
 fn replay(
