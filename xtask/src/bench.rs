@@ -2,8 +2,9 @@
 //!
 //! `haproxy`: CPU time per request beside HAProxy, by the peers' bench of `../shared/bench`, which starts two mock
 //! engines, each router in turn and a load generator, all on loopback. Invariant: it writes below the target
-//! directory alone, and takes off what the router pinned. `policy`: see there.
+//! directory alone, and takes off what the router pinned. `http`, `policy`: see there.
 
+mod http;
 mod policy;
 
 use std::collections::BTreeMap;
@@ -19,9 +20,10 @@ use crate::paths::{Workspace, find_program};
 use crate::run;
 use crate::setup::{self, debian};
 
-const NAMES: [(&str, &str); 3] = [
+const NAMES: [(&str, &str); 4] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
+    ("http", "TTFT of the real router and engines over HTTP beside the replay in virtual time (5 minutes)"),
     (
         "policy",
         "TTFT of the default policy beside an oracle, in virtual time (half an hour; --quick: a minute)",
@@ -45,6 +47,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     match args.name.as_deref() {
         Some("haproxy") => haproxy(ws, &args.rest),
         Some("pick") => pick(ws),
+        Some("http") => http::run(ws, &args.rest),
         Some("policy") => policy::run(ws, &args.rest),
         name => {
             for (name, about) in NAMES {

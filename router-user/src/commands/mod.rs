@@ -2,6 +2,7 @@
 
 pub mod bpf;
 pub mod check;
+mod client;
 pub mod demo;
 pub mod engine;
 mod output;

@@ -128,8 +128,8 @@ const BANS: &[Ban] = &[
             "router-user/src/forward",
             "router-user/src/backends/probe",
             "router-user/src/backends/scrape",
-            // The demo plays the clients.
-            "router-user/src/commands/demo",
+            // The demo and the replay over HTTP play the clients.
+            "router-user/src/commands/client",
         ],
         paths: &["hyper::client", "hyper_util::client"],
         reason: "the HTTP client stays in forward, probe and scrape",
@@ -279,7 +279,7 @@ mod tests {
             ("router-user/src/account/kernel.rs", "use aya::Ebpf;"),
             ("router-user/src/acceptance.rs", "use crate::parse;"),
             ("router-user/src/commands/demo.rs", "use engine_sim::Engine;\nuse crate::app;"),
-            ("router-user/src/commands/demo/client.rs", "use hyper::client::conn;"),
+            ("router-user/src/commands/client.rs", "use hyper::client::conn;"),
             ("router-user/src/account/ledger_tests.rs", "use crate::backends::Registry;"),
             ("router-user/src/observe/metrics.rs", "use prometheus_client::registry::Registry;"),
             ("tests/proxy/main.rs", "use tokio::net::TcpListener;"),

@@ -16,11 +16,11 @@ use router_policy::{BackendId, Fallback, Outcome, PolicyConfig, PolicyName, Usag
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::client::{Answer, ask, ask_noting, chat_body};
 use super::ideal::makespan_seconds;
 use super::stage::{EngineKind, Stage, name};
 use super::{TICK, enter, kernel_view};
 use crate::account::State;
+use crate::commands::client::{Answer, CHAT, ask, ask_noting, chat_body};
 use crate::commands::output;
 use crate::parse;
 
@@ -154,7 +154,7 @@ async fn all_at_once(to: SocketAddr, sessions: &[Vec<Value>]) -> anyhow::Result<
     let mut tasks = JoinSet::new();
     for (index, messages) in sessions.iter().enumerate() {
         let body = chat_body(messages, ANSWER_TOKENS);
-        tasks.spawn(async move { (index, ask(to, body).await) });
+        tasks.spawn(async move { (index, ask(to, CHAT, body).await) });
     }
     let mut answers: Vec<Option<Answer>> = vec![None; sessions.len()];
     while let Some(task) = tasks.join_next().await {
@@ -209,7 +209,7 @@ async fn forced(stage: &Stage, id: BackendId, messages: &[Value], max_tokens: u3
     let (_, mut guard) = ledger.pick_forced(&shape, id)?;
     let engine =
         &stage.engines[stage.router().ledger().backends().iter().position(|&b| b == id).unwrap_or(0)];
-    ask_noting(engine.addr(), body, || guard.first_byte()).await?;
+    ask_noting(engine.addr(), CHAT, body, || guard.first_byte()).await?;
     guard.finish(Outcome::Completed, &Usage::default());
     Ok(())
 }

@@ -5,7 +5,6 @@
 //! answer, [`kernel_view`] the kernel's counters. Nothing stays attached or pinned, also after Ctrl-C.
 
 mod burst;
-mod client;
 mod ideal;
 mod kernel_view;
 mod real;

@@ -10,10 +10,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use router_policy::{PolicyConfig, PolicyName};
 use tokio::task::JoinSet;
 
-use super::client::{Answer, ask, chat_body};
 use super::sessions::Session;
 use super::stage::{EngineKind, Stage, name};
 use super::{TICK, enter};
+use crate::commands::client::{Answer, CHAT, ask, chat_body};
 use crate::commands::output;
 
 const POLICIES: [PolicyName; 3] = [PolicyName::RoundRobin, PolicyName::LeastInFlight, PolicyName::PrefixCost];
@@ -56,7 +56,7 @@ async fn replay(
             for call in session.calls() {
                 tokio::time::sleep(Duration::from_secs_f64(call.gap_ms as f64 / 1e3 / time_scale)).await;
                 let body = chat_body(&session.messages[..call.messages], call.answer_tokens);
-                answers.push(ask(to, body).await?);
+                answers.push(ask(to, CHAT, body).await?);
                 bar.inc(1);
             }
             anyhow::Ok(answers)

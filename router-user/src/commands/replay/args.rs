@@ -1,5 +1,6 @@
 //! The flags of `replay`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use router_policy::{Fallback, PolicyConfig, PolicyName};
 use super::claim::Claim;
 use super::driver::Setup;
 use super::facade::Group;
+use super::http;
 use crate::config::values::duration;
 
 /// The name of the oracle among the policies.
@@ -72,6 +74,9 @@ pub struct ReplayArgs {
     /// times]
     #[arg(long, value_name = "R", value_parser = load)]
     pub(super) load: Option<f64>,
+    /// Only the first N sessions that start; a request without a session is one [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) arrivals: Option<u32>,
     /// Policies to compare; `oracle` uses knowledge no router has. `session` goes by the sessions of the trace; where
     /// a trace has none (block ids, CSV), by the first --hash-blocks of the prompt
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = policy,
@@ -109,6 +114,15 @@ pub struct ReplayArgs {
     /// One engine, in turn, loses its cache so often; routers see it at their next scrape [default: never]
     #[arg(long, value_name = "DUR", value_parser = interval)]
     pub(super) restart_every: Option<Duration>,
+    /// Sends the same requests, with text made for them, in real time to a router or engine there as well, when the
+    /// policies are done; results `http`, of the traffic as its client sees it. What simulated engines sit behind it
+    /// is for you to arrange. Streams only
+    #[arg(long, value_name = "http://HOST[:PORT]", value_parser = http::address)]
+    pub(super) url: Option<SocketAddr>,
+    /// With --url: seconds of the trace in a real second, from 0.001 to 1000, the engines' --time-scale; times of
+    /// `http` are the trace's
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = time_scale)]
+    pub(super) time_scale: f64,
     /// A claim on the results, as prefix-cost/oracle<=1.05 or prefix-cost.ttft_p99<=2; exit code 1 if it does not
     /// hold
     #[arg(long = "assert", value_name = "CLAIM", value_parser = str::parse::<Claim>)]
@@ -167,9 +181,15 @@ impl ReplayArgs {
     pub(super) fn check(&self) -> Result<(), String> {
         self.setup().engine.check().map_err(|e| e.to_string())?;
         for name in self.claims.iter().flat_map(Claim::policies) {
-            if !self.policy.iter().any(|policy| policy == name) {
+            if name == http::NAME && self.url.is_none() {
+                return Err(format!("--assert is about `{name}`, which needs --url"));
+            }
+            if name != http::NAME && !self.policy.iter().any(|policy| policy == name) {
                 return Err(format!("--assert is about `{name}`, which --policy does not name"));
             }
+        }
+        if self.url.is_some() && (self.restart_every.is_some() || self.non_streaming_share > 0.0) {
+            return Err("--url goes neither with --restart-every nor with --non-streaming-share".to_owned());
         }
         for (at, name) in self.policy.iter().enumerate() {
             if self.policy[..at].contains(name) {
@@ -198,6 +218,10 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 fn load(text: &str) -> Result<f64, String> {
     number(text, 0.01, 10.0)
+}
+
+fn time_scale(text: &str) -> Result<f64, String> {
+    number(text, 0.001, 1000.0)
 }
 
 fn gossip(text: &str) -> Result<f64, String> {

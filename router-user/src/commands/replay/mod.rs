@@ -3,10 +3,11 @@
 //!
 //! Reading order: `args`, `trace` (what was recorded), `workload` (when what arrives), `keys` (what engine and
 //! router see of a prompt), `fleet` (the engines), `driver` (time), `chooser` with `facade` (the code the proxy
-//! calls) and `gossip`, `oracle`, `calibrate` (what a load means), `stats`, `claim`, `report`, `plot`.
+//! calls) and `gossip`, `oracle`, `calibrate` (what a load means), `http` (the same over HTTP in real time), `stats`, `claim`,
+//! `report`, `plot`.
 //!
 //! Latencies are those of the model in `engine-sim`, not of GPUs. Invariant: flags and traces alone decide what is
-//! printed, to the byte.
+//! printed, to the byte; only `http` is measured.
 
 mod args;
 mod calibrate;
@@ -17,6 +18,7 @@ mod driver;
 mod facade;
 mod fleet;
 mod gossip;
+mod http;
 mod keys;
 mod oracle;
 mod packed;
@@ -29,6 +31,7 @@ mod tests;
 mod trace;
 mod workload;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -78,7 +81,10 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         Ok(prepared) => prepared,
         Err(error) => return Ok(wrong_usage(&error)),
     };
-    let results = compare(args, &trace, &workload, &bars)?;
+    let mut results = compare(args, &trace, &workload, &bars)?;
+    if let Some(to) = args.url {
+        results.push(over_http(to, args, &trace, &workload, &bars)?);
+    }
     let summaries: Vec<Summary> = results.iter().map(|r| r.summary.clone()).collect();
     let text = if args.json {
         report::json(&summaries)?
@@ -127,7 +133,11 @@ fn workload(args: &ReplayArgs, trace: &Trace, bars: &MultiProgress) -> anyhow::R
         }
         None => None,
     };
-    workload::at_rate(trace, rate, args.seed)
+    let all = workload::at_rate(trace, rate, args.seed)?;
+    Ok(match args.arrivals {
+        Some(n) => all.first(n as usize),
+        None => all,
+    })
 }
 
 /// Every policy over the same arrivals, as many at a time as there are cores.
@@ -138,7 +148,7 @@ fn compare(
     bars: &MultiProgress,
 ) -> anyhow::Result<Vec<Compared>> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let calls = workload.arrivals.iter().map(|a| trace.sessions[a.session as usize].calls.len() as u64).sum();
+    let calls = calls(trace, workload);
     let mut results = Vec::new();
     for names in args.policy.chunks(cores) {
         let ran: Vec<_> = std::thread::scope(|scope| {
@@ -155,6 +165,29 @@ fn compare(
         }
     }
     Ok(results)
+}
+
+/// The same arrivals, sent to a router in real time: alone, so that nothing simulated delays them.
+fn over_http(
+    to: SocketAddr,
+    args: &ReplayArgs,
+    trace: &Trace,
+    workload: &Workload,
+    bars: &MultiProgress,
+) -> anyhow::Result<Compared> {
+    let bar = bar(bars, http::NAME, Some(calls(trace, workload)));
+    let sent = http::run(to, args.time_scale, trace, &workload.arrivals, &|n| bar.inc(n))?;
+    bar.finish_and_clear();
+    if let Some(why) = &sent.complaint {
+        output::tell(format_args!("{}: a request failed: {why}", http::NAME));
+    }
+    let late_p99_s = Some(stats::p99(sent.late_seconds));
+    let summary = stats::summary(http::NAME, false, &sent.run, workload.duration_seconds);
+    Ok(Compared { summary: Summary { late_p99_s, ..summary }, run: sent.run })
+}
+
+fn calls(trace: &Trace, workload: &Workload) -> u64 {
+    workload.arrivals.iter().map(|a| trace.sessions[a.session as usize].calls.len() as u64).sum()
 }
 
 fn replay(

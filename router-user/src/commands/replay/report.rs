@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::args::ReplayArgs;
+use super::http;
 use super::stats::{METRICS, Summary};
 use super::trace::Trace;
 use super::workload::Workload;
@@ -56,6 +57,14 @@ pub(super) fn table(args: &ReplayArgs, trace: &Trace, workload: &Workload, resul
             s.imbalance,
             s.makespan_s,
             s.refused
+        );
+    }
+    if let Some(late) = results.iter().find_map(|s| s.late_p99_s) {
+        let _ = writeln!(
+            text,
+            "\n{} ran at {} × real time; 99 % of its requests were sent at most {late:.3} s late, in the trace's time",
+            http::NAME,
+            args.time_scale
         );
     }
     if let Some(oracle) = results.iter().find(|s| s.is_oracle).filter(|_| results.len() > 1) {

@@ -30,6 +30,9 @@ pub(super) struct Summary {
     pub(super) requests: u64,
     /// Requests that no engine took, warm-up included.
     pub(super) refused: u64,
+    /// Of `http`: what 99 % of the requests were sent late by at most, warm-up included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) late_p99_s: Option<f64>,
 }
 
 /// One number of a summary.
@@ -75,7 +78,14 @@ pub(super) fn summary(policy: &str, is_oracle: bool, run: &Run, duration_seconds
         makespan_s: run.makespan.seconds_since(Nanos(0)),
         requests: measured.len() as u64,
         refused: run.refused,
+        late_p99_s: None,
     }
+}
+
+/// What 99 % of these do not exceed.
+pub(super) fn p99(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    percentile(&values, 0.99)
 }
 
 /// The largest count over the mean; `None` if nothing is in flight.

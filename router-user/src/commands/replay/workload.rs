@@ -38,6 +38,17 @@ pub(super) struct Workload {
     pub(super) rate: f64,
 }
 
+impl Workload {
+    /// The first `n` sessions, as if nothing came after.
+    pub(super) fn first(mut self, n: usize) -> Self {
+        if let Some(next) = self.arrivals.get(n) {
+            self.duration_seconds = next.at.seconds_since(Nanos(0));
+            self.arrivals.truncate(n);
+        }
+        self
+    }
+}
+
 /// The trace at `rate` calls a second; `None`: as recorded.
 ///
 /// # Errors
@@ -138,6 +149,15 @@ mod tests {
         assert!((workload.rate - 1.5 * trace.rate()).abs() < 1e-9);
         assert!(at_rate(&trace, Some(f64::INFINITY), 1).is_err());
         assert!(at_rate(&trace, Some(1e9), 1).is_err());
+    }
+
+    #[test]
+    fn the_first_sessions_end_where_the_next_would_start() {
+        let all = at_rate(&trace(&[Some(0.5), Some(1.0), Some(2.001), Some(9.999)]), None, 1).unwrap();
+        let first = all.clone().first(3);
+        assert_eq!(first.arrivals, all.arrivals[..3]);
+        assert!((first.duration_seconds - 2.001).abs() < 1e-9);
+        assert_eq!((first.rate, all.clone().first(4)), (all.rate, all));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The demo's client: one streamed chat on a connection of its own.
+//! The client that commands play: one streamed request on a connection of its own.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ pub(super) struct Answer {
     pub(super) engine: String,
     /// From the request to the first byte of the body.
     pub(super) ttft: Duration,
+    /// When that byte came.
+    pub(super) first: Instant,
     /// When it ended.
     pub(super) ended: Instant,
     /// Prompt tokens by the engine's own usage.
@@ -35,14 +37,20 @@ pub(super) fn chat_body(messages: &[Value], max_tokens: u32) -> Bytes {
     Bytes::from(body.to_string())
 }
 
-/// Sends a chat and reads its stream to `[DONE]`.
-pub(super) async fn ask(to: SocketAddr, body: Bytes) -> anyhow::Result<Answer> {
-    ask_noting(to, body, || {}).await
+/// The path of chats.
+pub(super) const CHAT: &str = "/v1/chat/completions";
+/// The path of plain prompts.
+pub(super) const COMPLETION: &str = "/v1/completions";
+
+/// Sends a streamed request with usage and reads its stream to `[DONE]`.
+pub(super) async fn ask(to: SocketAddr, path: &str, body: Bytes) -> anyhow::Result<Answer> {
+    ask_noting(to, path, body, || {}).await
 }
 
 /// Like [`ask`]; `first_byte` is called when the first byte of the body comes.
 pub(super) async fn ask_noting(
     to: SocketAddr,
+    path: &str,
     body: Bytes,
     first_byte: impl FnOnce(),
 ) -> anyhow::Result<Answer> {
@@ -52,7 +60,7 @@ pub(super) async fn ask_noting(
     stream.set_nodelay(true)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
-    let request = Request::post("/v1/chat/completions")
+    let request = Request::post(path)
         .header("host", to.to_string())
         .header("content-type", "application/json")
         .body(Full::new(body))?;
@@ -78,7 +86,7 @@ pub(super) async fn ask_noting(
     let Some(first) = first else { bail!("an empty answer") };
     ensure!(text.trim_end().ends_with("data: [DONE]"), "the stream did not end as it should");
     let (prompt_tokens, cached_tokens) = usage(&text).context("the stream has no usage")?;
-    Ok(Answer { engine, ttft: first - sent, ended, prompt_tokens, cached_tokens })
+    Ok(Answer { engine, ttft: first - sent, first, ended, prompt_tokens, cached_tokens })
 }
 
 fn usage(stream: &str) -> Option<(u64, u64)> {

@@ -1,0 +1,172 @@
+//! A router and simulated engines, each a process of its own on loopback.
+//!
+//! The engines run at a time scale, but a router knows real seconds only: its times and rates, which are made for
+//! engines in real time, are given to it in the engines' seconds. It counts in process memory, so that nothing is
+//! pinned or mounted. Invariant: no process outlives the value.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::run;
+
+/// For the router to find the engines.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// For an answer of the router about itself.
+const STATUS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Keys of times in seconds and of rates per second, with the defaults that are meant for real time.
+const TIMES: [(&str, f64); 3] =
+    [("--decode-seconds-start", 5.0), ("--decode-seconds-min", 0.5), ("--patience-seconds", 0.5)];
+const RATES: [(&str, f64); 2] = [("--prefill-rate-start", 15_000.0), ("--prefill-rate-min", 1000.0)];
+const SCRAPE_MS: u32 = 1000;
+
+/// The router and its engines.
+pub(super) struct Stage {
+    /// Where the router takes requests.
+    pub(super) addr: SocketAddr,
+    // Dropped in this order: a router that loses its engines first would complain.
+    _router: Process,
+    _engines: Vec<Process>,
+}
+
+impl Stage {
+    /// Starts `engines` engines with these flags, and a router that has found them ready.
+    ///
+    /// # Errors
+    /// A process that does not start, or engines that are not found.
+    pub(super) fn start(unlatch: &Path, engines: usize, flags: &[&str], time_scale: u32) -> Result<Self> {
+        let (mut started, mut urls) = (Vec::new(), Vec::new());
+        for n in 0..engines {
+            let mut engine = Command::new(unlatch);
+            engine.args(["engine", "--listen", "127.0.0.1:0", "--name", &format!("engine-{n}")]);
+            engine.args(["--time-scale", &time_scale.to_string()]).args(flags);
+            let mut engine = Process::start(engine.stdout(Stdio::piped()))?;
+            urls.push(engine.url()?);
+            started.push(engine);
+        }
+        let (addr, admin) = free_addrs()?;
+        let mut serve = Command::new(unlatch);
+        serve.args(["serve", "--kernel", "off", "--log-level", "warn", "--listen", &addr.to_string()]);
+        serve.args(["--admin-listen", &admin.to_string()]).args(scaled(time_scale));
+        serve.args(urls.iter().flat_map(|url| ["--backend", url]));
+        let mut router = Process::start(&mut serve)?;
+        router.wait_ready(admin, engines)?;
+        Ok(Self { addr, _router: router, _engines: started })
+    }
+}
+
+/// The router's flags of time, in the seconds of engines that run so many times as fast as real.
+fn scaled(time_scale: u32) -> Vec<String> {
+    let scale = f64::from(time_scale);
+    let times = TIMES.iter().map(|(key, seconds)| format!("{key}={}", seconds / scale));
+    let rates = RATES.iter().map(|(key, rate)| format!("{key}={}", rate * scale));
+    let scrapes = format!("--scrape-interval={}ms", SCRAPE_MS / time_scale);
+    times.chain(rates).chain([scrapes]).collect()
+}
+
+/// Two ports that are free now; nobody else is given them before the router binds, as the kernel goes on counting.
+fn free_addrs() -> Result<(SocketAddr, SocketAddr)> {
+    let listen = || TcpListener::bind("127.0.0.1:0").context("no free port");
+    let (a, b) = (listen()?, listen()?);
+    Ok((a.local_addr()?, b.local_addr()?))
+}
+
+/// A child, ended with its value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
+            println!("process {} may be left behind: {error}", self.0.id());
+        }
+    }
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Result<Self> {
+        let child = command.stdin(Stdio::null()).spawn();
+        Ok(Self(child.with_context(|| format!("cannot start `{}`", run::line(command)))?))
+    }
+
+    /// What an engine says first and last: where it listens.
+    fn url(&mut self) -> Result<String> {
+        let stdout = self.0.stdout.take().context("invariant: standard output is piped")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).context("an engine says nothing")?;
+        let url = line.trim_end().strip_prefix("listening on ");
+        url.map(str::to_owned)
+            .with_context(|| format!("an engine did not start; it said `{}`", line.trim_end()))
+    }
+
+    fn wait_ready(&mut self, admin: SocketAddr, engines: usize) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        while status(admin).map_or(0, |status| ready(&status)) < engines {
+            if let Some(status) = self.0.try_wait()? {
+                bail!("the router ended ({status})");
+            }
+            if Instant::now() > deadline {
+                bail!("the router did not find {engines} engines within {} s", READY_WITHIN.as_secs());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+/// The router's `/status`.
+fn status(admin: SocketAddr) -> Result<Value> {
+    let mut stream = TcpStream::connect(admin)?;
+    stream.set_read_timeout(Some(STATUS_WITHIN))?;
+    stream.write_all(b"GET /status HTTP/1.1\r\nhost: router\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("an answer without a head")?;
+    Ok(serde_json::from_str(body)?)
+}
+
+/// Engines found ready that have told their load.
+fn ready(status: &Value) -> usize {
+    let backends = status["backends"].as_array().map_or(&[][..], Vec::as_slice);
+    backends.iter().filter(|b| b["ready"] == true && b["running"]["value"].is_number()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times_shrink_and_rates_grow_with_the_scale() {
+        let flags = scaled(8);
+        for flag in ["--decode-seconds-start=0.625", "--prefill-rate-start=120000", "--scrape-interval=125ms"]
+        {
+            assert!(flags.iter().any(|f| f == flag), "{flags:?}");
+        }
+        assert_eq!(flags.len(), TIMES.len() + RATES.len() + 1);
+    }
+
+    #[test]
+    fn an_engine_counts_when_it_is_ready_and_has_told_its_load() {
+        let told = json!({"value": 0});
+        let status = json!({"backends": [{"ready": true, "running": told}, {"ready": false, "running": told},
+            {"ready": true, "running": null}]});
+        assert_eq!(ready(&status), 1);
+        assert_eq!(ready(&json!({})), 0);
+    }
+
+    #[test]
+    fn a_process_ends_with_its_value() {
+        let process = Process::start(Command::new("sleep").arg("600")).unwrap();
+        let pid = process.0.id();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
