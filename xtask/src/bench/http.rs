@@ -128,8 +128,9 @@ impl Compared {
         if refused > 0.0 {
             bail!("not valid: {refused} requests failed");
         }
-        if number(&self.http, "late_p99_s") > LATE_MAX * replay {
-            bail!("not valid: the client was late; the machine is too busy for this time scale");
+        let late = number(&self.http, "late_p99_s");
+        if late.is_nan() || late > LATE_MAX * replay {
+            bail!("not valid: the client was late, so the machine is too busy for this time scale");
         }
         let ratio = http / replay;
         if !(RATIO.0..=RATIO.1).contains(&ratio) {
