@@ -1,7 +1,7 @@
 //! `unlatch demo`: embedded engines, a real router, real sockets; ends by itself.
 //!
 //! [`burst`] is the story of eight sessions under three policies, [`real`] replays recorded agent sessions.
-//! [`stage`] starts and stops engines and router, [`client`] is the client, [`ideal`] the engine model's own
+//! [`stage`] starts and stops engines and router, `commands/client` is the client, [`ideal`] the engine model's own
 //! answer, [`kernel_view`] the kernel's counters. Nothing stays attached or pinned, also after Ctrl-C.
 
 mod burst;

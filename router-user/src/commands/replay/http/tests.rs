@@ -15,7 +15,7 @@ fn trace() -> Trace {
             output_tokens: 10,
             gap_seconds: 0.5,
         };
-        Session { start_seconds: Some(client as f64), calls: (0..3).map(call).collect() }
+        Session { start_seconds: Some(client as f64), is_one_client: true, calls: (0..3).map(call).collect() }
     };
     Trace::new((0..3).map(session).collect())
 }
