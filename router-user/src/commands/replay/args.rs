@@ -21,13 +21,16 @@ use crate::config::values::duration;
 pub(super) const ORACLE: &str = "oracle";
 
 /// Every flag that says what or how to replay: senseless beside `--decisions`.
-const OF_A_REPLAY: [&str; 19] = [
+const OF_A_REPLAY: [&str; 22] = [
     "trace",
     "engines",
     "profile",
     "kv_tokens",
     "max_num_seqs",
     "load",
+    "arrivals",
+    "url",
+    "time_scale",
     "policy",
     "prefix_min_match",
     "fallback",

@@ -217,6 +217,7 @@ fn explaining_takes_no_flag_of_a_replay() {
             "policy" => "random",
             "fallback" => "lowest-qps",
             "claims" => "random<=1",
+            "url" => "http://127.0.0.1:1",
             "scrape_interval" | "restart_every" => "1s",
             _ => "1",
         };
