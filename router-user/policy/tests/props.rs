@@ -4,7 +4,7 @@ mod common;
 
 use common::{KEY, chat, ids, ready_pair};
 use proptest::prelude::*;
-use router_policy::prefix::{ChainBuilder, Trie, Walk};
+use router_policy::prefix::{ChainBuilder, Pin, Trie, Walk};
 use router_policy::{BackendId, Nanos, Outcome, PolicyConfig, PolicyName, RequestShape, Ticket, Usage};
 
 /// The naive model: per backend its blocks, oldest first.
@@ -71,6 +71,51 @@ proptest! {
                 prop_assert_eq!(trie.held_blocks(id), naive.0[b].len());
             }
         }
+    }
+
+    #[test]
+    fn what_is_in_flight_stays_whatever_comes_and_ages_once_it_ended(
+        ops in prop::collection::vec((0_u8..12, prop::collection::vec(0_u8..3, 1..12)), 1..200), capacity in 1_usize..40
+    ) {
+        let (mut trie, mut walk) = (Trie::default(), Walk::default());
+        let id = BackendId::new(0).unwrap();
+        let mut out: Vec<(Vec<u128>, u32, Option<Pin>)> = Vec::new();
+        for (op, path) in ops {
+            let chain = chain(&path);
+            match op {
+                0 => {
+                    trie.clear(id);
+                    out.iter_mut().for_each(|(_, kept, _)| *kept = 0);
+                }
+                1..=4 if !out.is_empty() => {
+                    let (_, _, pin) = out.swap_remove(path.len() % out.len());
+                    pin.into_iter().for_each(|pin| trie.unpin(id, pin, usize::from(op), capacity));
+                }
+                _ => {
+                    trie.walk(&chain, &mut walk);
+                    let pin = trie.insert(id, &chain, &walk, capacity);
+                    trie.walk(&chain, &mut walk);
+                    let kept = walk.leading_blocks(id);
+                    prop_assert_eq!(pin.is_some(), kept > 0);
+                    let pinned: usize = out.iter().map(|(chain, ..)| chain.len()).sum();
+                    prop_assert!(kept as usize >= chain.len().min(capacity.saturating_sub(pinned)), "room was left");
+                    out.push((chain, kept, pin));
+                }
+            }
+            prop_assert!(trie.held_blocks(id) <= capacity);
+            for (chain, kept, _) in &out {
+                trie.walk(chain, &mut walk);
+                prop_assert!(walk.leading_blocks(id) >= *kept, "{} of {kept}", walk.leading_blocks(id));
+            }
+        }
+        for (_, _, pin) in out {
+            pin.into_iter().for_each(|pin| trie.unpin(id, pin, 0, capacity));
+        }
+        let others: Vec<u128> = (1..=capacity as u128).map(|n| n << 100).collect();
+        trie.walk(&others, &mut walk);
+        trie.insert(id, &others, &walk, capacity);
+        trie.walk(&others, &mut walk);
+        prop_assert_eq!(walk.leading_blocks(id) as usize, capacity, "nothing old is held for ever");
     }
 
     #[test]
