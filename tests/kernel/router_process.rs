@@ -12,7 +12,7 @@ use router_tests::client::{Client, ask, post};
 use router_user::account::view::{Row, View};
 
 use crate::sandbox::{Sandbox, name, run};
-use crate::world::{bpftool, wait_until};
+use crate::world::{PROGRAMS, bpftool, wait_until};
 
 /// Where the program is.
 const BINARY: &str = "UNLATCH_BIN";
@@ -194,7 +194,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_pinned_or_attached() {
             assert!(rest.ends_with("unlatch: interrupted\n"), "{rest}");
             assert!(!pins.exists(), "{phase}");
             wait_until(|| match bpftool(&["cgroup", "show"], &sandbox.cgroup, &[]) {
-                shown if shown.contains("inflight_sockops") || shown.contains("release") => Err(shown),
+                shown if PROGRAMS.iter().any(|program| shown.contains(program)) => Err(shown),
                 _ => Ok(()),
             });
         }
