@@ -133,7 +133,6 @@ pub struct BackendName {
 /// kernel reads or writes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(non_camel_case_types, reason = "the name by which the kernel finds the lock in a map's BTF")]
 pub struct bpf_spin_lock {
     /// The kernel's.
     pub val: u32,

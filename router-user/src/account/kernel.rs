@@ -34,7 +34,13 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
 const RELEASE: &str = "release";
 /// What counts besides. Each is of use only with those before it: requests are followed on counted connections, and
 /// one that was sent must not await an answer that nobody sees.
-const COUNTING: [&str; 3] = ["inflight_sockops", "phase_ingress", "phase_egress"];
+const COUNTING: [&str; 3] = [SOCKOPS, "phase_ingress", EGRESS];
+/// Counts connections.
+pub(super) const SOCKOPS: &str = "inflight_sockops";
+/// The last one that following requests needs.
+pub(super) const EGRESS: &str = "phase_egress";
+/// Every program, in the order in which they are named to people.
+pub(super) const PROGRAMS: [&str; 4] = [COUNTING[0], COUNTING[1], COUNTING[2], RELEASE];
 
 /// Whether to use the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
