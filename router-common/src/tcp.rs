@@ -40,9 +40,15 @@ pub const fn on_state(old: u32, new: u32) -> End {
     if old == state::ESTABLISHED { End::Broken } else { End::Orderly }
 }
 
+/// Whether the peer has said its last word: whatever it was answering has ended, one way or the other.
+#[must_use]
+pub const fn is_last_word(new: u32) -> bool {
+    matches!(new, state::CLOSE_WAIT | state::LAST_ACK | state::TIME_WAIT | state::CLOSE)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{End, on_state, state};
+    use super::{End, is_last_word, on_state, state};
 
     #[test]
     fn only_close_ends_a_connection() {
@@ -58,6 +64,16 @@ mod tests {
         assert_eq!(on_state(state::ESTABLISHED, state::CLOSE), End::Broken);
         for old in [state::FIN_WAIT1, state::FIN_WAIT2, state::CLOSE_WAIT, state::LAST_ACK] {
             assert_eq!(on_state(old, state::CLOSE), End::Orderly, "state {old}");
+        }
+    }
+
+    #[test]
+    fn the_peers_fin_or_the_end_is_its_last_word() {
+        for new in [state::ESTABLISHED, state::FIN_WAIT1, state::FIN_WAIT2] {
+            assert!(!is_last_word(new), "state {new}: it may still be answering");
+        }
+        for new in [state::CLOSE_WAIT, state::LAST_ACK, state::TIME_WAIT, state::CLOSE] {
+            assert!(is_last_word(new), "state {new}");
         }
     }
 }

@@ -35,14 +35,14 @@ pub struct BackendLoad {
     pub last_rx_ns: u64,
     /// Kernel: `CLOCK_MONOTONIC` of the last reset.
     pub last_reset_ns: u64,
-    /// Always 0; fills the kernel's second line.
-    pub reserved0: u64,
-    /// Always 0.
-    pub reserved1: u64,
-    /// Always 0.
-    pub reserved2: u64,
-    /// Always 0.
-    pub reserved3: u64,
+    /// Gauge, kernel: of `conns`, those that processes other than routers opened.
+    pub foreign_conns: u64,
+    /// Gauge, kernel: of `awaiting`, those of other processes.
+    pub foreign_awaiting: u64,
+    /// Gauge, kernel: of `streaming`, those of other processes.
+    pub foreign_streaming: u64,
+    /// Gauge, kernel: of `conns`, those whose requests cannot be told: TLS, HTTP/2, tunnels.
+    pub unknown: u64,
     /// Gauge, routers: requests in flight, one slot a process. In flight of the backend = their sum.
     pub workers: [u32; MAX_WORKERS],
     /// Gauge, routers: prompt tokens sent and not yet answered (policy.md's Q), one slot a process.
@@ -84,10 +84,10 @@ impl BackendLoad {
         ttfb_count: 0,
         last_rx_ns: 0,
         last_reset_ns: 0,
-        reserved0: 0,
-        reserved1: 0,
-        reserved2: 0,
-        reserved3: 0,
+        foreign_conns: 0,
+        foreign_awaiting: 0,
+        foreign_streaming: 0,
+        unknown: 0,
         workers: [0; MAX_WORKERS],
         q_tokens: [0; MAX_WORKERS],
         c_tokens: [0; MAX_WORKERS],
@@ -129,38 +129,64 @@ pub struct BackendName {
     pub url: [u8; NAME_BYTES],
 }
 
+/// The kernel's lock for what several processors change at once. The loader knows it by its name; nothing but the
+/// kernel reads or writes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct bpf_spin_lock {
+    /// The kernel's.
+    pub val: u32,
+}
+
 /// One entry of `SOCKS`, the storage of a socket.
+///
+/// Segments to and from the backend, the end of the connection and the socket's release come on different
+/// processors: `phase` changes only under the lock, and `released` with it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SockState {
+    /// Guards `phase` and `released`.
+    pub lock: bpf_spin_lock,
     /// Row of the backend plus 1; 0 = not a backend's socket.
     pub backend_plus1: u32,
     /// Who made the socket: [`SockState::FOREIGN`], [`SockState::ROUTER`], [`SockState::PROBE`].
-    pub role: u32,
-    /// Phase of the request on it (idle, awaiting, streaming).
-    pub phase: u32,
+    pub role: u8,
+    /// The request on it, see [`crate::phase`].
+    pub phase: u8,
     /// 1 while the socket is in `conns`; makes the handlers idempotent.
-    pub counted: u32,
+    pub counted: u8,
     /// 1 once the process that held the socket let it go; a reset after that is not the backend's.
-    pub released: u32,
-    /// Always 0.
-    pub reserved: u32,
-    /// `CLOCK_MONOTONIC` of the last request's first packet.
+    pub released: u8,
+    /// TCP sequence number at which the last request begins.
+    pub request_seq: u32,
+    /// What the phase must remember of the answer.
+    pub progress: u64,
+    /// `CLOCK_MONOTONIC` of the last request's first packet; 0 = none was sent.
     pub sent_ns: u64,
 }
 
 impl SockState {
     /// Nobody marked it: a process that is not a router.
-    pub const FOREIGN: u32 = 0;
+    pub const FOREIGN: u8 = 0;
     /// A router's connection for requests.
-    pub const ROUTER: u32 = 1;
-    /// A router's connection for probes and scrapes; not counted in `conns`.
-    pub const PROBE: u32 = 2;
+    pub const ROUTER: u8 = 1;
+    /// A router's connection for probes and scrapes; counted nowhere.
+    pub const PROBE: u8 = 2;
 
     /// The mark of a router's own socket, before it connects.
     #[must_use]
-    pub const fn marked(role: u32) -> Self {
-        Self { backend_plus1: 0, role, phase: 0, counted: 0, released: 0, reserved: 0, sent_ns: 0 }
+    pub const fn marked(role: u8) -> Self {
+        Self {
+            lock: bpf_spin_lock { val: 0 },
+            backend_plus1: 0,
+            role,
+            phase: 0,
+            counted: 0,
+            released: 0,
+            request_seq: 0,
+            progress: 0,
+            sent_ns: 0,
+        }
     }
 }
 
@@ -174,6 +200,7 @@ const _: () = assert!(core::mem::offset_of!(BackendLoad, reserved10) + 8 == 384)
 const _: () = assert!(size_of::<WorkerSlot>() == 24);
 const _: () = assert!(size_of::<BackendName>() == 256);
 const _: () = assert!(size_of::<SockState>() == 32);
+const _: () = assert!(core::mem::offset_of!(SockState, sent_ns) == 24);
 
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya's Pod is an unsafe marker trait")]

@@ -6,6 +6,16 @@
 
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
+/// Adds to the counter.
+///
+/// # Safety
+/// `counter` points to an aligned `u64` in a map value.
+#[inline(always)]
+pub(crate) unsafe fn add(counter: *mut u64, n: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, n) };
+}
+
 /// Adds one to the counter.
 ///
 /// # Safety
@@ -13,7 +23,7 @@ use core::intrinsics::{AtomicOrdering, atomic_xadd};
 #[inline(always)]
 pub(crate) unsafe fn increment(counter: *mut u64) {
     // SAFETY: the caller's promise.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, 1) };
+    unsafe { add(counter, 1) };
 }
 
 /// Takes one from the gauge.
@@ -23,5 +33,5 @@ pub(crate) unsafe fn increment(counter: *mut u64) {
 #[inline(always)]
 pub(crate) unsafe fn decrement(gauge: *mut u64) {
     // SAFETY: the caller's promise. Adding the greatest u64 wraps to one less.
-    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(gauge, u64::MAX) };
+    unsafe { add(gauge, u64::MAX) };
 }

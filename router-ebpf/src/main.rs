@@ -1,7 +1,7 @@
 //! The programs that the kernel runs, one thin wrapper each.
 //!
-//! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`release`] (what a
-//! dead router leaves behind), [`atomic`]. No decision that `router-common` could hold and test on the host.
+//! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`phases`] (the request
+//! on each), [`release`] (what a dead router leaves behind), [`socket`], [`segment`], [`atomic`]. No decision that `router-common` could hold and test on the host.
 //! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
@@ -10,11 +10,14 @@
 
 mod atomic;
 mod maps;
+mod phases;
 mod release;
+mod segment;
 mod sock_ops;
+mod socket;
 
-use aya_ebpf::macros::{cgroup_sock, sock_ops};
-use aya_ebpf::programs::{SockContext, SockOpsContext};
+use aya_ebpf::macros::{cgroup_skb, cgroup_sock, sock_ops};
+use aya_ebpf::programs::{SkBuffContext, SockContext, SockOpsContext};
 
 /// What programs of these two kinds return to let the kernel go on.
 const GO_ON: u32 = 1;
@@ -24,6 +27,20 @@ const GO_ON: u32 = 1;
 fn inflight_sockops(ctx: SockOpsContext) -> u32 {
     sock_ops::on_event(&ctx);
     GO_ON
+}
+
+/// Follows requests to known backends.
+#[cgroup_skb(egress)]
+fn phase_egress(ctx: SkBuffContext) -> i32 {
+    let _nothing_to_count = phases::on_egress(&ctx);
+    GO_ON as i32
+}
+
+/// Follows the answers.
+#[cgroup_skb(ingress)]
+fn phase_ingress(ctx: SkBuffContext) -> i32 {
+    let _nothing_to_count = phases::on_ingress(&ctx);
+    GO_ON as i32
 }
 
 /// Zeroes what a router process counted, when its anchor socket goes; marks connections closed on this side.

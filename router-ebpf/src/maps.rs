@@ -1,11 +1,12 @@
 //! Every map of the object: key, value, writers, bound.
 //!
-//! Defined through BTF, so that `bpftool map dump` prints fields by name. The router pins each under
-//! `<pin-dir>/v1/<name>`, and maps the arrays into its own memory.
+//! Defined through BTF, so that `bpftool map dump` prints fields by name. The router pins each but
+//! `HEAD` under `<pin-dir>/v1/<name>`, and maps the arrays into its own memory.
 
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
-use aya_ebpf::btf_maps::{Array, HashMap, SkStorage};
+use aya_ebpf::btf_maps::{Array, HashMap, PerCpuArray, SkStorage};
 use aya_ebpf::macros::btf_map;
+use router_common::http::HeadBuffer;
 use router_common::limits::{MAX_BACKENDS, MAX_WORKERS};
 use router_common::{BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
 
@@ -30,3 +31,7 @@ pub(crate) static BACKENDS: HashMap<BackendAddr, u32, MAX_BACKENDS> = HashMap::n
 /// Socket → its state. Dies with the socket; routers mark their own sockets in it before connecting.
 #[btf_map]
 pub(crate) static SOCKS: SkStorage<SockState> = SkStorage::new();
+
+/// Where the head of an answer is read: too big for a program's stack. Not pinned, it holds nothing between events.
+#[btf_map]
+pub(crate) static HEAD: PerCpuArray<HeadBuffer, 1> = PerCpuArray::new();

@@ -5,13 +5,14 @@
 
 use core::ptr::read_volatile;
 
-use aya_ebpf::helpers::{bpf_get_socket_cookie, bpf_sk_storage_get};
+use aya_ebpf::helpers::bpf_get_socket_cookie;
 use aya_ebpf::programs::SockContext;
 use aya_log_ebpf::debug;
-use router_common::SockState;
 use router_common::limits::{MAX_BACKENDS, MAX_WORKERS};
+use router_common::phase;
 
-use crate::maps::{LOAD, SOCKS, WORKERS};
+use crate::maps::{LOAD, WORKERS};
+use crate::socket;
 
 /// `SOCK_STREAM` and `SOCK_DGRAM` of Linux. An anchor is a datagram socket.
 const SOCK_STREAM: u32 = 1;
@@ -21,26 +22,23 @@ const SOCK_DGRAM: u32 = 2;
 pub(crate) fn on_release(ctx: &SockContext) {
     // SAFETY: the kernel gives a valid context.
     match unsafe { read_volatile(&raw const (*ctx.sock).type_) } {
-        SOCK_STREAM => mark_released(ctx),
+        SOCK_STREAM => let_go(ctx),
         SOCK_DGRAM => free_slot(ctx),
         _ => {}
     }
 }
 
-/// Notes that this side closed, so that a reset which follows is not taken for the backend's.
+/// Ends what is outstanding on a connection that this side closed: a peer out of reach would keep it from ending for
+/// minutes. A reset that follows is then not taken for the backend's.
 #[inline(always)]
-fn mark_released(ctx: &SockContext) {
-    // SAFETY: the context is the socket; a missing storage gives null, which is checked.
+fn let_go(ctx: &SockContext) {
+    // SAFETY: the context is the socket; the storage was checked non-null.
     unsafe {
-        let sock: *mut SockState = bpf_sk_storage_get(
-            (&raw const SOCKS).cast_mut().cast(),
-            ctx.sock.cast(),
-            core::ptr::null_mut(),
-            0,
-        )
-        .cast();
-        if !sock.is_null() {
-            (*sock).released = 1;
+        let Some(state) = socket::storage(ctx.sock.cast(), 0) else { return };
+        let load = socket::row(state);
+        let was = socket::release(state);
+        if let Some(load) = load {
+            socket::count(load, (*state).role, was, phase::IDLE);
         }
     }
 }

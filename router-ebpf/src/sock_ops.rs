@@ -10,14 +10,15 @@ use aya_ebpf::bindings::{
     BPF_SK_STORAGE_GET_F_CREATE, BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB, BPF_SOCK_OPS_STATE_CB,
     BPF_SOCK_OPS_STATE_CB_FLAG,
 };
-use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_sk_storage_get};
+use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::SockOpsContext;
 use aya_log_ebpf::debug;
 use router_common::tcp::{self, End};
 use router_common::{BackendAddr, SockState};
 
 use crate::atomic::{decrement, increment};
-use crate::maps::{BACKENDS, LOAD, SOCKS};
+use crate::maps::{BACKENDS, LOAD};
+use crate::socket;
 
 /// `AF_INET6` of Linux.
 const AF_INET6: u32 = 10;
@@ -52,18 +53,21 @@ fn opened(ctx: &SockOpsContext) {
         (*sock).backend_plus1 = row + 1;
         (*sock).counted = 1;
         increment(&raw mut (*load).conns);
+        if (*sock).role == SockState::FOREIGN {
+            increment(&raw mut (*load).foreign_conns);
+        }
         increment(&raw mut (*load).opened);
     }
     debug!(ctx, "connection to row {} opened, local port {}", row, ctx.local_port());
 }
 
-/// Takes a counted connection away when it has ended.
+/// Takes a request away when the backend has said its last word, and a counted connection when it has ended.
 #[inline(always)]
 fn state_changed(ctx: &SockOpsContext, old: u32, new: u32) {
-    let end = tcp::on_state(old, new);
-    if end == End::NotYet {
+    if !tcp::is_last_word(new) {
         return;
     }
+    let end = tcp::on_state(old, new);
     let Some(sock) = storage(ctx, 0) else { return };
     // SAFETY: points to the socket's storage, checked non-null.
     let (row_plus1, counted, released) =
@@ -75,8 +79,15 @@ fn state_changed(ctx: &SockOpsContext, old: u32, new: u32) {
     let Some(load) = LOAD.get_ptr_mut(row) else { return };
     // SAFETY: as above; only atomic additions touch the shared row, but for a timestamp that any writer may win.
     unsafe {
+        socket::give_back(sock, load);
+        if end == End::NotYet {
+            return;
+        }
         (*sock).counted = 0;
         decrement(&raw mut (*load).conns);
+        if (*sock).role == SockState::FOREIGN {
+            decrement(&raw mut (*load).foreign_conns);
+        }
         increment(&raw mut (*load).closed);
         if end == End::Broken && released == 0 {
             increment(&raw mut (*load).resets);
@@ -111,12 +122,8 @@ fn remote(ctx: &SockOpsContext) -> BackendAddr {
 #[inline(always)]
 fn storage(ctx: &SockOpsContext, flags: u64) -> Option<*mut SockState> {
     // SAFETY: the kernel gives a valid context; the pointer is checked before the helper gets it.
-    let sock = unsafe {
+    unsafe {
         let sk = (*ctx.ops).__bindgen_anon_2.sk;
-        if sk.is_null() {
-            return None;
-        }
-        bpf_sk_storage_get((&raw const SOCKS).cast_mut().cast(), sk.cast(), core::ptr::null_mut(), flags)
-    };
-    if sock.is_null() { None } else { Some(sock.cast()) }
+        if sk.is_null() { None } else { socket::storage(sk.cast(), flags) }
+    }
 }

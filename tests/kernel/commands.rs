@@ -1,8 +1,10 @@
 //! `unlatch status` and `unlatch bpf`, as a process of its own runs them.
 
+use std::io::{Read, Write};
 use std::path::Path;
 
 use clap::Parser;
+use router_user::account::view::pinned;
 use router_user::commands::bpf::{self, BpfArgs};
 use router_user::commands::status::{self, StatusArgs};
 
@@ -47,7 +49,10 @@ fn status_tells_what_routers_and_kernel_count() {
         assert_eq!(output(sandbox, "status"), (String::new(), 69), "nothing is pinned yet");
         let router = account(sandbox);
         let backend = Backend::new(&router, "127.0.0.1");
-        let _open = backend.connect();
+        let (mut ours, mut theirs) = backend.connect();
+        let request = b"POST / HTTP/1.1\r\n\r\n";
+        ours.write_all(request).unwrap();
+        theirs.read_exact(&mut [0; 19]).unwrap();
         requests(&router, backend.id, 4);
 
         let (text, code) = output(sandbox, "status --json");
@@ -57,13 +62,26 @@ fn status_tells_what_routers_and_kernel_count() {
         assert_eq!(row["url"], format!("http://{}", backend.addr()));
         assert_eq!((&row["in_flight"], &row["conns"], &row["opened"]), (&4.into(), &1.into(), &1.into()));
         assert_eq!(row["by_worker"][0]["pid"], std::process::id());
+        let phases = ["awaiting", "streaming", "unknown", "foreign", "drift"].map(|name| row[name].as_i64());
+        assert_eq!(phases, [1, 0, 0, 1, -4].map(Some), "the request is no router's");
 
         let (text, code) = output(sandbox, "status");
         assert_eq!(code, 0);
         let line = text.lines().find(|line| line.contains("http://")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words[2..7], ["4", "1", "1", "0", "0"], "{text}");
-        assert_eq!(words[7], format!("{}:4", std::process::id()));
+        assert_eq!(words[2..9], ["4", "1", "0", "1", "1", "0", "0"], "{text}");
+        assert_eq!(words[9], format!("{}:4", std::process::id()));
+
+        // Without the program that follows requests there are no phases, and no zeros that look like some.
+        let links = pinned(&sandbox.pin_dir()).unwrap().links;
+        let egress = links.iter().find(|link| link.program == "phase_egress").unwrap();
+        std::fs::remove_file(&egress.path).unwrap();
+        let (text, _) = output(sandbox, "status --json");
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(told["backends"][0]["awaiting"].is_null(), "{text}");
+        let (text, _) = output(sandbox, "status");
+        let line = text.lines().find(|line| line.contains("http://")).unwrap();
+        assert_eq!(line.split_whitespace().collect::<Vec<_>>()[3..6], ["-", "-", "1"], "{text}");
     });
 }
 

@@ -1,8 +1,8 @@
 //! Tier 3: the real kernel and real sockets. Needs root, a cgroup2 mount and the right to mount a BPF file system.
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
-//! and accounts to test with), then the cases: [`connections`], [`slots`], [`rows`], [`pins`], [`commands`], [`degrade`],
-//! [`logs`], [`router_process`] (the built program).
+//! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
+//! [`pins`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -15,9 +15,12 @@ mod commands;
 mod connections;
 mod degrade;
 mod logs;
+mod phase_ends;
+mod phases;
 mod pins;
 mod router_process;
 mod rows;
 mod sandbox;
 mod slots;
+mod truth;
 mod world;

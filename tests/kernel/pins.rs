@@ -7,7 +7,9 @@ use router_user::account::view::{View, pinned};
 use router_user::account::{Detach, DetachError, KernelError, KernelMode, detach};
 
 use crate::sandbox::{name, run, say, wait_until_finished};
-use crate::world::{Backend, account, bpftool, reason, register, requests, try_open, wait_row, wait_until};
+use crate::world::{
+    Backend, PROGRAMS, account, bpftool, reason, register, requests, try_open, wait_row, wait_until,
+};
 
 /// What lies in a BPF file system, but for the two files of the kernel's own.
 fn left_in(bpffs: &Path) -> Vec<String> {
@@ -109,12 +111,12 @@ fn a_link_whose_cgroup_is_gone_is_replaced() {
         wait_until(|| {
             let ids: Vec<u64> =
                 pinned(&sandbox.pin_dir()).unwrap().links.iter().map(|link| link.cgroup_id).collect();
-            if ids == [0, 0] { Ok(()) } else { Err(format!("links to cgroups {ids:?}")) }
+            if ids == [0; PROGRAMS.len()] { Ok(()) } else { Err(format!("links to cgroups {ids:?}")) }
         });
 
         let account = account(sandbox);
         let links = pinned(&sandbox.pin_dir()).unwrap().links;
-        assert_eq!(links.len(), 2);
+        assert_eq!(links.len(), PROGRAMS.len());
         assert!(links.iter().all(|link| link.cgroup_id != 0), "{links:?}");
         let backend = Backend::new(&account, "127.0.0.1");
         let _open = backend.connect();
@@ -164,7 +166,7 @@ fn a_program_further_up_is_not_attached_again() {
         let _account = account(sandbox);
         let mut inner = sandbox.helper("inner");
         assert_eq!(inner.hears(), "1");
-        assert_eq!(pinned(&sandbox.pin_dir()).unwrap().links.len(), 2);
+        assert_eq!(pinned(&sandbox.pin_dir()).unwrap().links.len(), PROGRAMS.len());
         inner.finish();
         fs::remove_dir(sandbox.cgroup.join("inner")).unwrap();
     });
@@ -196,11 +198,11 @@ fn detach_refuses_under_a_running_router_and_then_leaves_nothing() {
         assert_eq!(router.row(backend.id).opened, 1, "nothing was taken off");
         drop(router);
         let was = detach(&sandbox.pin_dir(), Detach::Careful).unwrap();
-        assert_eq!((was.links.len(), was.maps.len()), (2, 6));
+        assert_eq!((was.links.len(), was.maps.len()), (PROGRAMS.len(), 6));
         assert_eq!(left_in(&sandbox.bpffs), Vec::<String>::new());
         // The kernel takes a program off a little after its link went.
         wait_until(|| match bpftool(&["cgroup", "show"], &sandbox.cgroup, &[]) {
-            shown if shown.contains("inflight_sockops") || shown.contains("release") => Err(shown),
+            shown if PROGRAMS.iter().any(|program| shown.contains(program)) => Err(shown),
             _ => Ok(()),
         });
         assert!(detach(&sandbox.pin_dir(), Detach::Careful).unwrap().links.is_empty(), "twice is fine");

@@ -6,13 +6,15 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use router_tests::backend::{Backend, Exchange, Received, Then};
 use router_tests::client::{Client, ask, post};
 use router_user::account::view::{Row, View};
+use router_user::account::{Detach, detach};
 
 use crate::sandbox::{Sandbox, name, run};
-use crate::world::{bpftool, wait_until};
+use crate::world::{PROGRAMS, bpftool, wait_until};
 
 /// Where the program is.
 const BINARY: &str = "UNLATCH_BIN";
@@ -89,6 +91,12 @@ fn counts(sandbox: &Sandbox) -> Vec<(u32, u64)> {
     rows(sandbox).iter().map(|row| (row.load.workers.iter().sum(), row.load.conns)).collect()
 }
 
+/// Awaiting and streaming of each backend, and how many of both are no router's.
+fn phases(sandbox: &Sandbox) -> Vec<(u64, u64, u64)> {
+    let foreign = |row: &Row| row.load.foreign_awaiting + row.load.foreign_streaming;
+    rows(sandbox).iter().map(|row| (row.load.awaiting, row.load.streaming, foreign(row))).collect()
+}
+
 #[test]
 fn a_router_killed_with_requests_in_flight_leaves_no_count_and_its_totals() {
     if !is_built(name!()) {
@@ -108,6 +116,12 @@ fn a_router_killed_with_requests_in_flight_leaves_no_count_and_its_totals() {
             counts if counts == [(3, 3), (3, 3)] => Ok(()),
             counts => Err(format!("{counts:?}, three requests on three connections each wanted")),
         });
+        wait_until(|| match phases(sandbox) {
+            phases if phases == [(3, 0, 0), (3, 0, 0)] => Ok(()),
+            phases => {
+                Err(format!("{phases:?}, but the kernel must see what the router counts, and no probe"))
+            }
+        });
         let load = bpftool(&["map", "dump", "pinned"], &sandbox.pin_dir().join("v1/LOAD"), &[]);
         let load: serde_json::Value = serde_json::from_str(&load).unwrap();
         for row in 0..2 {
@@ -123,6 +137,10 @@ fn a_router_killed_with_requests_in_flight_leaves_no_count_and_its_totals() {
             (counts, 0) if counts == [(0, 0), (0, 0)] => Ok(()),
             (counts, slots) => Err(format!("{counts:?} and {slots} slots of a router that is dead")),
         });
+        wait_until(|| match phases(sandbox) {
+            phases if phases == [(0, 0, 0), (0, 0, 0)] => Ok(()),
+            phases => Err(format!("{phases:?} of a router that is dead")),
+        });
         let tokens = |row: &Row| row.load.q_tokens.iter().chain(&row.load.c_tokens).sum::<u32>();
         assert!(rows(sandbox).iter().all(|row| tokens(row) == 0));
         for mut client in clients {
@@ -135,6 +153,42 @@ fn a_router_killed_with_requests_in_flight_leaves_no_count_and_its_totals() {
         assert_eq!(view.workers().len(), 1);
         assert_eq!(ask(again.addr, completion("answer")).status, 200);
         assert_eq!(rows(sandbox).iter().map(|row| row.load.opened).sum::<u64>(), 7);
+    });
+}
+
+#[test]
+fn taking_the_programs_off_under_load_fails_no_request() {
+    const EACH: usize = 100;
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        let engines = [Backend::start(engine), Backend::start(engine)];
+        let router = Router::start(sandbox, "127.78.0.3", "on", &[&engines[0], &engines[1]]);
+        let answered = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        assert_eq!(ask(router.addr, completion("answer")).status, 200);
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            wait_until(|| match answered.load(Ordering::Relaxed) {
+                early if early < EACH => Err(format!("{early} answers")),
+                _ => Ok(()),
+            });
+            detach(&sandbox.pin_dir(), Detach::Forced).unwrap();
+            assert!(answered.load(Ordering::Relaxed) < 4 * EACH, "requests must come after it, too");
+        });
+        assert_eq!(answered.into_inner(), 4 * EACH);
+        let mut client = Client::connect(router.addr);
+        client.send(completion("hold"));
+        wait_until(|| match engines.iter().map(|engine| engine.received().len()).sum::<usize>() {
+            all if all == 4 * EACH + 1 => Ok(()),
+            some => Err(format!("{some} requests")),
+        });
     });
 }
 
@@ -194,7 +248,7 @@ fn a_demo_that_is_interrupted_leaves_nothing_pinned_or_attached() {
             assert!(rest.ends_with("unlatch: interrupted\n"), "{rest}");
             assert!(!pins.exists(), "{phase}");
             wait_until(|| match bpftool(&["cgroup", "show"], &sandbox.cgroup, &[]) {
-                shown if shown.contains("inflight_sockops") || shown.contains("release") => Err(shown),
+                shown if PROGRAMS.iter().any(|program| shown.contains(program)) => Err(shown),
                 _ => Ok(()),
             });
         }

@@ -12,12 +12,15 @@ use router_user::account::{Account, KernelError, KernelMode, KernelOptions, Role
 
 use crate::sandbox::Sandbox;
 
+/// What is attached.
+pub(crate) const PROGRAMS: [&str; 4] = ["inflight_sockops", "phase_ingress", "phase_egress", "release"];
+
 /// An account with all programs attached.
 pub(crate) fn account(sandbox: &Sandbox) -> Account {
     let account = try_open(sandbox, KernelMode::On).unwrap();
     match account.state() {
         State::On { programs, missing } => {
-            assert_eq!(programs, &["inflight_sockops", "release"], "missing: {missing:?}");
+            assert_eq!(programs, &PROGRAMS, "missing: {missing:?}");
         }
         State::Off { reason } => panic!("off: {reason}"),
     }

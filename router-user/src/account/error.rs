@@ -80,13 +80,18 @@ fn mount_failed(mount: &Option<io::Error>) -> String {
     mount.as_ref().map(|error| format!(", and mounting one failed: {error}")).unwrap_or_default()
 }
 
+/// What the verifier says after its verdict.
+const VERIFIER_TALLY: [&str; 3] = ["processed ", "verification time ", "stack depth "];
+
 /// An error and its causes on one line; of a verifier's log only the end, where the verdict is.
 pub(super) fn one_line(error: &dyn std::error::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let text = error.to_string();
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let is_telling =
+            |line: &&str| !line.is_empty() && !VERIFIER_TALLY.iter().any(|tally| line.starts_with(tally));
+        let mut lines = text.lines().map(str::trim).filter(is_telling);
         let first = lines.next().unwrap_or_default().to_owned();
         let part = match lines.next_back() {
             Some(last) => format!("{first} … {last}"),
@@ -107,7 +112,10 @@ mod tests {
 
     #[test]
     fn an_error_with_a_log_becomes_one_line() {
-        let inner = io::Error::other("Permission denied\n 0: r1 = r10\n 1: exit\nR0 !read_ok\n");
+        let inner = io::Error::other(
+            "Permission denied\n 0: r1 = r10\n 1: exit\nR0 !read_ok\n\
+             processed 2 insns (limit 1000000)\n",
+        );
         let error = KernelError::Io { what: "load", source: inner };
         assert_eq!(one_line(&error), "load: Permission denied … R0 !read_ok");
     }

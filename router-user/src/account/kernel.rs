@@ -1,7 +1,8 @@
 //! Loading and attaching the programs, and taking a slot among the router processes.
 //!
-//! Each program is loaded by itself: without `inflight_sockops` connections are not counted, and the rest works.
-//! Without `release` nobody would free the slot of a process that dies, so counts are then not shared at all.
+//! Each program is loaded by itself: without `inflight_sockops` neither connections nor the requests on them are
+//! counted, without `phase_ingress` and `phase_egress` the latter are not, and the rest works. Without `release`
+//! nobody would free the slot of a process that dies, so counts are then not shared at all.
 //! Nothing is detached on exit: connections that close while no program is attached would never be subtracted.
 //! Invariant: whatever fails on the way leaves `Account::in_memory` with one line that says why.
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData, SkStorage};
 use aya::programs::links::FdLink;
-use aya::programs::{CgroupAttachMode, CgroupSock, ProgramError, SockOps};
+use aya::programs::{CgroupAttachMode, Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 use parking_lot::Mutex;
 
@@ -29,10 +30,17 @@ use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, lin
 /// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
 
-/// Counts connections.
-const SOCKOPS: &str = "inflight_sockops";
-/// Frees the slots of dead processes.
+/// Frees the slots of dead processes. Nothing is shared without it.
 const RELEASE: &str = "release";
+/// What counts besides. Each is of use only with those before it: requests are followed on counted connections, and
+/// one that was sent must not await an answer that nobody sees.
+const COUNTING: [&str; 3] = [SOCKOPS, "phase_ingress", EGRESS];
+/// Counts connections.
+pub(super) const SOCKOPS: &str = "inflight_sockops";
+/// The last one that following requests needs.
+pub(super) const EGRESS: &str = "phase_egress";
+/// Every program, in the order in which they are named to people.
+pub(super) const PROGRAMS: [&str; 4] = [COUNTING[0], COUNTING[1], COUNTING[2], RELEASE];
 
 /// Whether to use the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,15 +111,20 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
 /// Attaches what is not attached yet, and takes a slot.
 fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, KernelError> {
     let mut ebpf = load(dir)?;
-    let sockops = attach(&mut ebpf, SOCKOPS, place, dir);
     attach(&mut ebpf, RELEASE, place, dir).map_err(KernelError::Program)?;
-    let mut programs = vec![RELEASE];
-    let mut missing = Vec::new();
-    match sockops {
-        Ok(()) => programs.insert(0, SOCKOPS),
-        Err(reason) if mode == KernelMode::On => return Err(KernelError::Program(reason)),
-        Err(reason) => missing.push(reason),
+    let (mut programs, mut missing) = (Vec::new(), Vec::new());
+    for name in COUNTING {
+        let attached = match missing.is_empty() {
+            true => attach(&mut ebpf, name, place, dir),
+            false => Err(format!("{name}: of no use without those before it")),
+        };
+        match attached {
+            Ok(()) => programs.push(name),
+            Err(reason) if mode == KernelMode::On => return Err(KernelError::Program(reason)),
+            Err(reason) => missing.push(reason),
+        }
     }
+    programs.push(RELEASE);
     account(ebpf, dir.clone(), State::On { programs, missing })
 }
 
@@ -184,35 +197,39 @@ fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<()
 
 /// Passes a program through the verifier; returns the digest of its instructions.
 fn load_program(ebpf: &mut Ebpf, name: &str) -> Result<String, ProgramError> {
-    let program =
-        ebpf.program_mut(name).ok_or_else(|| ProgramError::InvalidName { name: name.to_owned() })?;
-    let info = if name == SOCKOPS {
-        let program: &mut SockOps = program.try_into()?;
-        program.load()?;
-        program.info()?
-    } else {
-        let program: &mut CgroupSock = program.try_into()?;
-        program.load()?;
-        program.info()?
-    };
+    let info = match program(ebpf, name)? {
+        Program::SockOps(program) => program.load().and_then(|()| program.info()),
+        Program::CgroupSock(program) => program.load().and_then(|()| program.info()),
+        Program::CgroupSkb(program) => program.load().and_then(|()| program.info()),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }?;
     Ok(format!("{:016x}", info.tag()))
 }
 
 fn link_program(ebpf: &mut Ebpf, name: &str, cgroup: &std::fs::File) -> Result<FdLink, ProgramError> {
-    let program =
-        ebpf.program_mut(name).ok_or_else(|| ProgramError::InvalidName { name: name.to_owned() })?;
     // `Single` is right for links: the kernel itself allows several of them on a cgroup.
     let mode = CgroupAttachMode::Single;
-    let link = if name == SOCKOPS {
-        let program: &mut SockOps = program.try_into()?;
-        let id = program.attach(cgroup, mode)?;
-        program.take_link(id)?.try_into()
-    } else {
-        let program: &mut CgroupSock = program.try_into()?;
-        let id = program.attach(cgroup, mode)?;
-        program.take_link(id)?.try_into()
+    let link = match program(ebpf, name)? {
+        Program::SockOps(program) => {
+            let id = program.attach(cgroup, mode)?;
+            program.take_link(id)?.try_into()
+        }
+        Program::CgroupSock(program) => {
+            let id = program.attach(cgroup, mode)?;
+            program.take_link(id)?.try_into()
+        }
+        Program::CgroupSkb(program) => {
+            let direction = program.expected_attach_type().ok_or(ProgramError::UnexpectedProgramType)?;
+            let id = program.attach(cgroup, direction, mode)?;
+            program.take_link(id)?.try_into()
+        }
+        _ => return Err(ProgramError::UnexpectedProgramType),
     };
     link.map_err(|error| ProgramError::IOError(io::Error::other(error)))
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
+    ebpf.program_mut(name).ok_or_else(|| ProgramError::InvalidName { name: name.to_owned() })
 }
 
 /// `CLOCK_MONOTONIC`, the clock of the programs.

@@ -3,8 +3,8 @@
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
 //! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
-//! `anchor` (what happens when this process dies), `log`, `error`, [`view`] (reading pins without being a router),
-//! `detach`. [`Account`] does
+//! `anchor` (what happens when this process dies), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
+//! being a router), `detach`. [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
@@ -23,6 +23,7 @@ mod maps;
 mod pins;
 mod region;
 mod rows;
+mod seen;
 pub mod view;
 
 use std::io;
@@ -43,6 +44,7 @@ pub use ledger::{Ledger, Placed};
 pub use links::Link;
 pub use log::LogReader;
 pub use rows::RowError;
+pub use seen::KernelRow;
 
 /// Whether the kernel takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +64,19 @@ pub enum State {
 }
 
 impl State {
+    /// Every program there is, and whether it is attached; nothing while the kernel takes no part.
+    #[must_use]
+    pub fn programs(&self) -> Vec<(&'static str, bool)> {
+        if !self.is_on() {
+            return Vec::new();
+        }
+        kernel::PROGRAMS.iter().map(|&name| (name, self.has(name))).collect()
+    }
+
+    fn has(&self, program: &str) -> bool {
+        matches!(self, Self::On { programs, .. } if programs.contains(&program))
+    }
+
     /// Whether the kernel takes part.
     #[must_use]
     pub const fn is_on(&self) -> bool {
@@ -142,6 +157,15 @@ impl Account {
     /// Ends one [`Self::register`]. To be called when nothing is in flight there any more.
     pub fn unregister(&self, id: BackendId) {
         self.0.rows.lock().unregister(&self.0.table, id);
+    }
+
+    /// What the kernel sees of a backend; `None` where it counts no connections.
+    #[must_use]
+    pub fn kernel_row(&self, id: BackendId) -> Option<KernelRow> {
+        let state = self.state();
+        state
+            .has(kernel::SOCKOPS)
+            .then(|| KernelRow { load: self.row(id), has_phases: state.has(kernel::EGRESS) })
     }
 
     /// A copy of a row. Kernel fields stay 0 while [`State::is_on`] is false.

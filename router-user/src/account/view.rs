@@ -9,6 +9,7 @@ use router_common::limits::MAX_WORKERS;
 use router_common::{BackendAddr, BackendId, BackendLoad, WorkerSlot};
 
 use super::error::{KernelError, one_line};
+use super::kernel;
 use super::links::{self, Link};
 use super::maps::{Table, ids};
 use super::pins::PinDir;
@@ -20,6 +21,15 @@ use super::rows;
 pub struct View {
     dir: PinDir,
     table: Table,
+}
+
+/// What is attached somewhere on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections are counted.
+    pub connections: bool,
+    /// Requests on them are followed.
+    pub requests: bool,
 }
 
 /// One row that was given to a backend.
@@ -57,6 +67,16 @@ impl View {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Whether the pinned programs that still work count connections, and whether they follow requests.
+    ///
+    /// # Errors
+    /// The links cannot be listed.
+    pub fn counts(&self) -> Result<Counts, KernelError> {
+        let links = links::pinned(&self.dir).map_err(KernelError::pins(&self.dir.links()))?;
+        let has = |name: &str| links.iter().any(|link| link.program == name && link.cgroup_id != 0);
+        Ok(Counts { connections: has(kernel::SOCKOPS), requests: has(kernel::EGRESS) })
     }
 
     /// The live router processes by slot.

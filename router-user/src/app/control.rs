@@ -121,13 +121,13 @@ impl StatusSource for Source {
 
 impl Source {
     fn kernel(&self) -> KernelStatus {
-        match self.account.state() {
-            State::On { programs, missing } => {
-                let line = if missing.is_empty() { "counting".to_owned() } else { missing.join("; ") };
-                KernelStatus { line, programs: programs.iter().map(|&name| (name, true)).collect() }
-            }
-            State::Off { reason } => KernelStatus { line: reason.clone(), programs: Vec::new() },
-        }
+        let state = self.account.state();
+        let line = match state {
+            State::On { missing, .. } if missing.is_empty() => "counting".to_owned(),
+            State::On { missing, .. } => missing.join("; "),
+            State::Off { reason } => reason.clone(),
+        };
+        KernelStatus { line, programs: state.programs() }
     }
 
     fn backend(&self, target: &Target) -> Option<BackendStatus> {
@@ -139,7 +139,7 @@ impl Source {
             snapshot,
             backoff_until: target.backoff_until(),
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
-            kernel: self.account.state().is_on().then(|| self.account.row(target.id)),
+            kernel: self.account.kernel_row(target.id),
         })
     }
 }

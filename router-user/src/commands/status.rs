@@ -11,7 +11,8 @@ use router_common::WorkerSlot;
 use serde::Serialize;
 
 use super::output;
-use crate::account::view::{Row, View};
+use crate::account::KernelRow;
+use crate::account::view::{Counts, Row, View};
 
 /// Exit code of what could not start.
 pub(super) const UNAVAILABLE: u8 = 69;
@@ -47,10 +48,27 @@ struct Backend {
     address: Option<String>,
     in_flight: u32,
     by_worker: Vec<Share>,
+    awaiting: Option<u64>,
+    streaming: Option<u64>,
+    unknown: Option<u64>,
+    foreign: Option<u64>,
+    drift: Option<i64>,
+    ttfb_seconds: Option<f64>,
     conns: u64,
     opened: u64,
     closed: u64,
     resets: u64,
+}
+
+impl Backend {
+    /// A gauge of phases for people: `-` is not followed, `?` is beside connections whose requests cannot be told.
+    fn phase(&self, gauge: Option<u64>) -> String {
+        match gauge {
+            None => "-".to_owned(),
+            Some(n) if self.unknown.is_some_and(|unknown| unknown > 0) => format!("{n}+?"),
+            Some(n) => n.to_string(),
+        }
+    }
 }
 
 /// What one router process has at a backend.
@@ -68,8 +86,8 @@ struct Share {
 /// # Errors
 /// The answer cannot be written.
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let read = View::open(&args.pin_dir).and_then(|view| Ok((view.rows()?, view)));
-    let (rows, view) = match read {
+    let read = View::open(&args.pin_dir).and_then(|view| Ok((view.rows()?, view.counts()?, view)));
+    let (rows, counts, view) = match read {
         Ok(read) => read,
         Err(error) => {
             output::tell(format_args!("unlatch status: {error}"));
@@ -79,14 +97,15 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let workers = view.workers();
     let status = Status {
         pins: view.path().display().to_string(),
-        backends: rows.iter().map(|row| backend(row, &workers)).collect(),
+        backends: rows.iter().map(|row| backend(row, &workers, counts)).collect(),
         workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
     };
     let text = if args.json { serde_json::to_string_pretty(&status)? + "\n" } else { table(&status) };
     output::answer(&text).map(|()| ExitCode::SUCCESS)
 }
 
-fn backend(row: &Row, workers: &[(usize, WorkerSlot)]) -> Backend {
+fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backend {
+    let kernel = KernelRow { load: row.load, has_phases: counts.requests };
     let share = |&(slot, worker): &(usize, WorkerSlot)| Share {
         slot,
         pid: worker.pid,
@@ -101,6 +120,12 @@ fn backend(row: &Row, workers: &[(usize, WorkerSlot)]) -> Backend {
         address: row.addr.map(|addr| addr.to_string()),
         in_flight: row.in_flight,
         by_worker: workers.iter().filter(uses).map(share).collect(),
+        awaiting: kernel.awaiting(),
+        streaming: kernel.streaming(),
+        unknown: kernel.unknown(),
+        foreign: kernel.foreign(),
+        drift: kernel.drift(row.in_flight.into()),
+        ttfb_seconds: kernel.ttfb_seconds(),
         conns: row.load.conns,
         opened: row.load.opened,
         closed: row.load.closed,
@@ -115,17 +140,19 @@ fn table(status: &Status) -> String {
     let _ = writeln!(text, "routers  {routers}\n");
     let _ = writeln!(
         text,
-        "{:>3}  {:<40} {:>9} {:>6} {:>8} {:>8} {:>7}  by pid",
-        "row", "backend", "in flight", "conns", "opened", "closed", "resets"
+        "{:>3}  {:<40} {:>9} {:>8} {:>9} {:>6} {:>8} {:>8} {:>7}  by pid",
+        "row", "backend", "in flight", "awaiting", "streaming", "conns", "opened", "closed", "resets"
     );
     for b in &status.backends {
         let shares: Vec<String> = b.by_worker.iter().map(|s| format!("{}:{}", s.pid, s.in_flight)).collect();
         let _ = writeln!(
             text,
-            "{:>3}  {:<40} {:>9} {:>6} {:>8} {:>8} {:>7}  {}",
+            "{:>3}  {:<40} {:>9} {:>8} {:>9} {:>6} {:>8} {:>8} {:>7}  {}",
             b.row,
             b.url,
             b.in_flight,
+            b.phase(b.awaiting),
+            b.phase(b.streaming),
             b.conns,
             b.opened,
             b.closed,

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, serve};
+use crate::account::KernelRow;
 use crate::observe::IndexStatus;
 use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
@@ -58,9 +59,12 @@ fn backend(row: usize) -> BackendStatus {
         snapshot,
         backoff_until: Nanos(0),
         scrape_failures: [0, 1, 0, 0],
-        kernel: Some(BackendLoad { conns: 6, ..BackendLoad::ZERO }),
+        kernel: Some(KernelRow { load: KERNEL, has_phases: true }),
     }
 }
+
+const KERNEL: BackendLoad =
+    BackendLoad { conns: 6, awaiting: 3, streaming: 4, foreign_streaming: 1, ..BackendLoad::ZERO };
 
 /// A ready backend, and one that is backed off and never told anything.
 fn source() -> Arc<Fixed> {
@@ -101,6 +105,11 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
         format!("unlatch_backend_reported_running{labels} 4"),
         format!("unlatch_backend_report_age_seconds{labels} 2"),
         format!("unlatch_backend_kernel_connections{labels} 6"),
+        format!("unlatch_backend_kernel_awaiting{labels} 3"),
+        format!("unlatch_backend_kernel_streaming{labels} 4"),
+        format!("unlatch_backend_kernel_unknown{labels} 0"),
+        format!("unlatch_backend_kernel_foreign{labels} 1"),
+        r#"unlatch_count_drift{backend="http://b0"} 1"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b0",state="ready"} 1"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="ready"} 0"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="backed_off"} 1"#.to_owned(),
@@ -109,7 +118,15 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
     ] {
         assert!(text.lines().any(|l| l.trim_end_matches(".0") == line), "no {line} in\n{text}");
     }
-    for name in ["reported_running", "reported_waiting", "report_age_seconds", "kernel_connections"] {
+    for name in [
+        "reported_running",
+        "reported_waiting",
+        "report_age_seconds",
+        "kernel_connections",
+        "kernel_awaiting",
+        "kernel_streaming",
+        "kernel_unknown",
+    ] {
         let unknown =
             |l: &&str| l.starts_with(&format!("unlatch_backend_{name}{{")) && l.contains("http://b1");
         assert_eq!(text.lines().find(unknown), None, "unknown is never a number");

@@ -11,11 +11,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
-use router_common::BackendLoad;
 use router_policy::prefix::TrieCounters;
 use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal};
 use serde_json::{Value, json};
 
+use crate::account::KernelRow;
 use crate::backends::ScrapeFailure;
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
@@ -78,8 +78,8 @@ pub struct BackendStatus {
     pub backoff_until: Nanos,
     /// Scrapes that brought no usable report, in the order of [`ScrapeFailure::ALL`].
     pub scrape_failures: [u64; ScrapeFailure::ALL.len()],
-    /// Its row in the kernel's table; `None` without it.
-    pub kernel: Option<BackendLoad>,
+    /// What the kernel sees of it; `None` without it.
+    pub kernel: Option<KernelRow>,
 }
 
 /// The pool of a backend, for labels: its configured model, or `default`.
@@ -133,7 +133,7 @@ impl BackendStatus {
             "chars_per_token": learned(s.chars_per_token),
             "index_blocks": s.index_blocks,
             "scrape_failures": failures.map(|(why, n)| (why.as_str().to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
-            "kernel": self.kernel.as_ref().map(kernel_row),
+            "kernel": self.kernel.as_ref().map(|row| kernel_row(row, self.in_flight())),
         })
     }
 }
@@ -184,14 +184,22 @@ const fn seats(seats: Seats) -> (u32, &'static str) {
     }
 }
 
-/// What the attached programs count; the row's other fields would be shown as zeroes that mean nothing.
-fn kernel_row(row: &BackendLoad) -> Value {
+fn kernel_row(row: &KernelRow, in_flight: u64) -> Value {
+    let load = &row.load;
     json!({
-        "conns": row.conns,
-        "opened": row.opened,
-        "closed": row.closed,
-        "resets": row.resets,
-        "workers": row.workers,
+        "conns": load.conns,
+        "opened": load.opened,
+        "closed": load.closed,
+        "resets": load.resets,
+        "awaiting": row.awaiting(),
+        "streaming": row.streaming(),
+        "unknown": row.unknown(),
+        "foreign": row.foreign(),
+        "drift": row.drift(in_flight),
+        "ttfb_seconds": row.ttfb_seconds(),
+        "tx_bytes": row.has_phases.then_some(load.tx_bytes),
+        "rx_bytes": row.has_phases.then_some(load.rx_bytes),
+        "workers": load.workers,
     })
 }
 
@@ -207,7 +215,7 @@ impl fmt::Debug for StatusCollector {
 /// One gauge of every backend: name, help, and its value where it is known.
 type BackendGauge = (&'static str, &'static str, fn(&BackendStatus, Nanos) -> Option<f64>);
 
-const BACKEND_GAUGES: [BackendGauge; 7] = [
+const BACKEND_GAUGES: [BackendGauge; 11] = [
     ("unlatch_backend_in_flight", "Requests in flight, over the host's router processes", |b, _| {
         Some(b.in_flight() as f64)
     }),
@@ -227,7 +235,21 @@ const BACKEND_GAUGES: [BackendGauge; 7] = [
         Some(b.snapshot.index_blocks as f64)
     }),
     ("unlatch_backend_kernel_connections", "Connections established, as the kernel counts", |b, _| {
-        b.kernel.map(|row| row.conns as f64)
+        b.kernel.map(|row| row.load.conns as f64)
+    }),
+    (
+        "unlatch_backend_kernel_awaiting",
+        "Requests sent whose answer has not begun, as the kernel sees",
+        |b, _| b.kernel?.awaiting().map(|n| n as f64),
+    ),
+    ("unlatch_backend_kernel_streaming", "Answers begun and not ended, as the kernel sees", |b, _| {
+        b.kernel?.streaming().map(|n| n as f64)
+    }),
+    ("unlatch_backend_kernel_unknown", "Connections whose requests the kernel cannot tell", |b, _| {
+        b.kernel?.unknown().map(|n| n as f64)
+    }),
+    ("unlatch_backend_kernel_foreign", "Requests of this host that no router sent", |b, _| {
+        b.kernel?.foreign().map(|n| n as f64)
     }),
 ];
 
@@ -241,13 +263,23 @@ impl Collector for StatusCollector {
             let samples = status.backends.iter().filter_map(|b| Some((labels(b), value(b, now)?)));
             gauges(&mut encoder, name, help, samples)?;
         }
+        let drifts = status
+            .backends
+            .iter()
+            .filter_map(|b| Some(([("backend", b.url.as_str())], b.kernel?.drift(b.in_flight())? as f64)));
+        gauges(
+            &mut encoder,
+            "unlatch_count_drift",
+            "Requests the kernel sees beyond those routers count",
+            drifts,
+        )?;
         let states = status.backends.iter().flat_map(|b| {
             let now_in = b.state(now);
             STATES.map(|s| ([("backend", b.url.as_str()), ("state", s)], u32::from(s == now_in)))
         });
         gauges(&mut encoder, "unlatch_backend_state", "1 for the state the backend is in", states)?;
         let programs = status.kernel.programs.iter().map(|(name, on)| ([("program", *name)], u32::from(*on)));
-        gauges(&mut encoder, "unlatch_kernel_attached", "1 for each program that is attached", programs)?;
+        gauges(&mut encoder, "unlatch_kernel_attached", "Whether each program is attached", programs)?;
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u32)];
         gauges(&mut encoder, "unlatch_build_info", "The version", version)?;
         index(&mut encoder, &status.index)?;

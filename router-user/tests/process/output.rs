@@ -82,6 +82,9 @@ fn metrics_have_their_names_and_what_is_unknown_is_absent() {
         "unlatch_backend_reported_waiting",
         "unlatch_backend_report_age_seconds",
         "unlatch_backend_kernel_connections",
+        "unlatch_backend_kernel_awaiting",
+        "unlatch_backend_kernel_streaming",
+        "unlatch_count_drift",
     ] {
         assert_eq!(series(name), Vec::<String>::new(), "unknown, and no 0");
     }

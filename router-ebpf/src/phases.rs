@@ -1,0 +1,149 @@
+//! The request on each connection: sent, being answered, over. And bytes, and the time to the first one.
+//!
+//! Sees every segment of the cgroup's sockets, and looks only at those of counted connections. `router-common`
+//! decides what a segment means ([`router_common::phase`]); here it is taken apart and counted. Whoever marked a
+//! socket as a probe's sees it counted nowhere.
+#![expect(unsafe_code, reason = "context and map values are raw pointers")]
+
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_sk_fullsock};
+use aya_ebpf::programs::SkBuffContext;
+use router_common::http::{self, Sent};
+use router_common::phase::{self, AWAITING, AWAITING_HEAD, CHUNKED, SIZED, Step};
+use router_common::{BackendLoad, SockState};
+
+use crate::atomic::add;
+use crate::maps::HEAD;
+use crate::segment::Segment;
+use crate::socket;
+
+/// A segment to the backend.
+#[inline(always)]
+pub(crate) fn on_egress(ctx: &SkBuffContext) -> Option<()> {
+    let (state, load) = counted(ctx)?;
+    let segment = Segment::of(ctx)?;
+    // SAFETY: both point to map values, checked non-null.
+    unsafe {
+        add(&raw mut (*load).tx_bytes, segment.len.into());
+        let from = (*state).phase;
+        if from == AWAITING || from == phase::UNKNOWN {
+            return None;
+        }
+        let sent = http::sent(segment.first(ctx)?);
+        let is_first = (*state).sent_ns == 0;
+        if !is_first && is_before(segment.seq, (*state).request_seq.wrapping_add(1)) {
+            // Sent again.
+            return None;
+        }
+        let to = phase::on_sent(from, sent, is_first);
+        if to == from {
+            return None;
+        }
+        if !matches!(sent, Sent::Other) {
+            // Before the phase, for whoever sees the answer on another processor.
+            (*state).request_seq = segment.seq;
+            (*state).sent_ns = bpf_ktime_get_ns();
+        }
+        socket::step(state, load, from, Step { phase: to, progress: 0 });
+    }
+    Some(())
+}
+
+/// A segment from the backend.
+#[inline(always)]
+pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
+    let (state, load) = counted(ctx)?;
+    let segment = Segment::of(ctx)?;
+    // SAFETY: both point to map values, checked non-null; a timestamp may be won by any writer.
+    unsafe {
+        add(&raw mut (*load).rx_bytes, segment.len.into());
+        let now = bpf_ktime_get_ns();
+        (&raw mut (*load).last_rx_ns).write_volatile(now);
+        match (*state).phase {
+            from @ (AWAITING | AWAITING_HEAD) => answered(ctx, state, load, &segment, from, now),
+            CHUNKED => {
+                let tail = segment.tail(ctx, (*state).progress)?;
+                go_on(state, load, CHUNKED, phase::on_chunks(tail, segment.len))
+            }
+            SIZED => go_on(state, load, SIZED, phase::on_bytes((*state).progress, segment.len)),
+            _ => None,
+        }
+    }
+}
+
+/// The first segment of an answer.
+///
+/// # Safety
+/// `state` is the storage of a socket, and `load` its row.
+#[inline(always)]
+unsafe fn answered(
+    ctx: &SkBuffContext,
+    state: *mut SockState,
+    load: *mut BackendLoad,
+    segment: &Segment,
+    from: u8,
+    now: u64,
+) -> Option<()> {
+    // SAFETY: the caller's promise.
+    let (request_seq, sent_ns) = unsafe { ((*state).request_seq, (*state).sent_ns) };
+    if !is_before(request_seq, segment.ack) {
+        // Its sender does not know of the request: a part of the last answer, sent again.
+        return None;
+    }
+    let buffer = HEAD.get_ptr_mut(0)?;
+    let len = segment.start(ctx, buffer)?;
+    // SAFETY: the buffer is this processor's, and nothing else runs on it in between.
+    let head = http::head(unsafe { &mut *buffer }, len);
+    let to = phase::on_answer(from, &head, segment.tail(ctx, 0)?, segment.len);
+    if to.phase == from {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if socket::step(state, load, from, to) && to.phase != phase::UNKNOWN {
+            add(&raw mut (*load).ttfb_ns, now.wrapping_sub(sent_ns));
+            add(&raw mut (*load).ttfb_count, 1);
+        }
+    }
+    Some(())
+}
+
+/// A later segment of an answer. While the phase stays only this direction writes the progress: no lock.
+///
+/// # Safety
+/// As for [`answered`].
+#[inline(always)]
+unsafe fn go_on(state: *mut SockState, load: *mut BackendLoad, from: u8, to: Step) -> Option<()> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if to.phase == from {
+            (*state).progress = to.progress;
+        } else {
+            socket::step(state, load, from, to);
+        }
+    }
+    Some(())
+}
+
+/// State and row of the buffer's socket, if its connection is counted.
+#[inline(always)]
+fn counted(ctx: &SkBuffContext) -> Option<(*mut SockState, *mut BackendLoad)> {
+    // SAFETY: the kernel gives a valid context; each pointer is checked before a helper gets it.
+    unsafe {
+        let sk = (*ctx.skb.skb).__bindgen_anon_2.sk;
+        if sk.is_null() {
+            return None;
+        }
+        let sk = bpf_sk_fullsock(sk);
+        if sk.is_null() {
+            return None;
+        }
+        let state = socket::storage(sk.cast(), 0)?;
+        Some((state, socket::row(state)?))
+    }
+}
+
+/// Whether one sequence number comes before another; they wrap around.
+#[inline(always)]
+const fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}

@@ -1,0 +1,130 @@
+//! A TCP segment in a socket buffer: where its payload is, and what its header says.
+//!
+//! At the hooks of a cgroup a buffer begins with the IP header. One copy brings both headers; a packet with IP
+//! options or extension headers, which do not occur on paths to engines, is not looked at. The payload itself may be
+//! anywhere, so it is copied too, never pointed at.
+#![expect(unsafe_code, reason = "reads the context, and copies into plain memory")]
+
+use core::ptr::read_volatile;
+
+use aya_ebpf::helpers::bpf_skb_load_bytes;
+use aya_ebpf::programs::SkBuffContext;
+use router_common::http::{HEAD_BYTES, HEAD_PAD, HeadBuffer};
+
+const ETH_P_IP: u32 = 0x0800;
+const ETH_P_IPV6: u32 = 0x86dd;
+const TCP: u8 = 6;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const TCP_BYTES: usize = 20;
+
+/// A segment that carries something.
+#[derive(Clone, Copy)]
+pub(crate) struct Segment {
+    /// Sequence number of its first byte.
+    pub(crate) seq: u32,
+    /// What its sender has received.
+    pub(crate) ack: u32,
+    /// Where the payload begins.
+    at: u32,
+    /// Bytes of payload, at least 1.
+    pub(crate) len: u32,
+}
+
+impl Segment {
+    /// The segment, if it carries something.
+    #[inline(always)]
+    pub(crate) fn of(ctx: &SkBuffContext) -> Option<Self> {
+        // SAFETY: the kernel gives a valid context, whose fields may be read one by one.
+        let (protocol, bytes) = unsafe {
+            (read_volatile(&raw const (*ctx.skb.skb).protocol), read_volatile(&raw const (*ctx.skb.skb).len))
+        };
+        match u32::from(u16::from_be(protocol as u16)) {
+            ETH_P_IP => {
+                let headers: [u8; IPV4_BYTES + TCP_BYTES] = ctx.load(0).ok()?;
+                if headers[0] != 0x45 || headers[9] != TCP {
+                    return None;
+                }
+                let (_, tcp) = headers.split_at(IPV4_BYTES);
+                Self::after(IPV4_BYTES, tcp.try_into().ok()?, bytes)
+            }
+            ETH_P_IPV6 => {
+                let headers: [u8; IPV6_BYTES + TCP_BYTES] = ctx.load(0).ok()?;
+                if headers[6] != TCP {
+                    return None;
+                }
+                let (_, tcp) = headers.split_at(IPV6_BYTES);
+                Self::after(IPV6_BYTES, tcp.try_into().ok()?, bytes)
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn after(ip: usize, tcp: &[u8; TCP_BYTES], bytes: u32) -> Option<Self> {
+        let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+        let at = ip as u32 + u32::from(tcp[12] >> 4) * 4;
+        if bytes <= at {
+            return None;
+        }
+        Some(Self { seq: number(4), ack: number(8), at, len: bytes - at })
+    }
+
+    /// The first eight bytes as one number; a shorter segment has zeros at the end.
+    #[inline(always)]
+    pub(crate) fn first(&self, ctx: &SkBuffContext) -> Option<u64> {
+        if self.len < 8 { self.short(ctx) } else { self.word(ctx, self.at) }
+    }
+
+    /// The last eight bytes up to the end of this segment, given those up to its beginning.
+    #[inline(always)]
+    pub(crate) fn tail(&self, ctx: &SkBuffContext, before: u64) -> Option<u64> {
+        if self.len < 8 {
+            return Some(router_common::http::push_tail(before, self.short(ctx)?, self.len));
+        }
+        self.word(ctx, self.at + self.len - 8)
+    }
+
+    /// Copies the start of the payload; returns how much.
+    #[inline(always)]
+    pub(crate) fn start(&self, ctx: &SkBuffContext, buffer: *mut HeadBuffer) -> Option<usize> {
+        const { assert!((HEAD_BYTES + 1).is_power_of_two(), "the mask of `copy`") };
+        let len = if self.len > HEAD_BYTES as u32 { HEAD_BYTES as u32 } else { self.len };
+        // SAFETY: the buffer has room for HEAD_BYTES after its pad.
+        unsafe {
+            copy(ctx, self.at, (&raw mut (*buffer).bytes).cast::<u8>().add(HEAD_PAD), len, HEAD_BYTES as u32)
+        }
+    }
+
+    /// A payload of less than eight bytes.
+    #[inline(always)]
+    fn short(&self, ctx: &SkBuffContext) -> Option<u64> {
+        let mut bytes = [0_u8; 8];
+        // SAFETY: the array has room for the at most seven bytes.
+        unsafe { copy(ctx, self.at, bytes.as_mut_ptr(), self.len, 7)? };
+        Some(u64::from_be_bytes(bytes))
+    }
+
+    #[inline(always)]
+    fn word(&self, ctx: &SkBuffContext, at: u32) -> Option<u64> {
+        ctx.load(at as usize).ok().map(u64::from_be_bytes)
+    }
+}
+
+/// Copies `len` bytes of the packet, as far as `mask` lets them be counted; returns how many.
+///
+/// # Safety
+/// `to` has room for `mask` bytes.
+#[inline(always)]
+unsafe fn copy(ctx: &SkBuffContext, at: u32, to: *mut u8, len: u32, mask: u32) -> Option<usize> {
+    // The verifier must see the bound at the very register that the helper gets. The compiler, which knows the bound
+    // already, would drop the mask or test another register; so it is kept from knowing.
+    // SAFETY: reads a local variable.
+    let len = unsafe { read_volatile(&raw const len) } & mask;
+    if len == 0 {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let failed = unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), at, to.cast(), len) };
+    if failed == 0 { Some(len as usize) } else { None }
+}
