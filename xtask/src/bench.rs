@@ -2,9 +2,10 @@
 //!
 //! `haproxy`: CPU time per request beside HAProxy, by the peers' bench of `../shared/bench`, which starts two mock
 //! engines, each router in turn and a load generator, all on loopback. Invariant: it writes below the target
-//! directory alone, and takes off what the router pinned. `http`, `policy`: see there.
+//! directory alone, and takes off what the router pinned. `http`, `kernel`, `policy`: see there.
 
 mod http;
+mod kernel;
 mod policy;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,9 @@ use crate::paths::{Workspace, find_program};
 use crate::run;
 use crate::setup::{self, debian};
 
-const NAMES: [(&str, &str); 4] = [
+const NAMES: [(&str, &str); 5] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
+    ("kernel", "CPU of requests and connections with the BPF programs over without (half a minute; root)"),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
     ("http", "TTFT of the real router and engines over HTTP beside the replay in virtual time (5 minutes)"),
     (
@@ -46,6 +48,7 @@ pub(crate) struct Args {
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     match args.name.as_deref() {
         Some("haproxy") => haproxy(ws, &args.rest),
+        Some("kernel") => kernel::run(ws, &args.rest),
         Some("pick") => pick(ws),
         Some("http") => http::run(ws, &args.rest),
         Some("policy") => policy::run(ws, &args.rest),
