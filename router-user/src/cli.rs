@@ -17,6 +17,8 @@ use crate::commands::demo::DemoArgs;
 use crate::commands::engine::EngineArgs;
 use crate::commands::replay::ReplayArgs;
 use crate::commands::status::StatusArgs;
+#[cfg(feature = "top")]
+use crate::commands::top::TopArgs;
 use crate::config::resolve::{Host, resolve};
 use crate::config::settings::{Arity, KEYS, Key, Settings, Source};
 use crate::config::{Config, ConfigError, file};
@@ -52,6 +54,9 @@ pub enum Cmd {
     Check(CheckArgs),
     /// Print what kernel and routers count per backend; needs no router.
     Status(StatusArgs),
+    /// The same, live in the terminal.
+    #[cfg(feature = "top")]
+    Top(TopArgs),
     /// Show or take off the BPF programs and pins.
     Bpf(BpfArgs),
 }

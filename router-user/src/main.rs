@@ -22,6 +22,8 @@ fn main() -> ExitCode {
         Cmd::Replay(args) => replay::run(&args),
         Cmd::Check(args) => Ok(check::run(&args)),
         Cmd::Status(args) => status::run(&args),
+        #[cfg(feature = "top")]
+        Cmd::Top(args) => router_user::commands::top::run(&args),
         Cmd::Bpf(args) => bpf::run(&args),
     };
     ended.unwrap_or_else(|error| {

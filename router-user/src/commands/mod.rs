@@ -9,3 +9,5 @@ mod output;
 pub mod replay;
 pub mod serve;
 pub mod status;
+#[cfg(feature = "top")]
+pub mod top;

@@ -10,12 +10,19 @@ use anyhow::Context;
 /// # Errors
 /// It cannot be written, as on a full disk.
 pub(super) fn answer(text: &str) -> anyhow::Result<()> {
+    goes_on(text).map(|_| ())
+}
+
+/// The same; whether the reader wants more.
+///
+/// # Errors
+/// It cannot be written, as on a full disk.
+pub(super) fn goes_on(text: &str) -> anyhow::Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write to standard output"),
     }
 }
 

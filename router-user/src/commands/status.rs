@@ -3,16 +3,18 @@
 //! Needs no running router, only the right to open the pins.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use router_common::WorkerSlot;
+use router_policy::Nanos;
 use serde::Serialize;
 
 use super::output;
-use crate::account::KernelRow;
-use crate::account::view::{Counts, Row, View};
+use crate::account::view::{Counts, Row, View, pinned};
+use crate::account::{KernelError, KernelRow, Link};
+use crate::clock;
 
 /// Exit code of what could not start.
 pub(super) const UNAVAILABLE: u8 = 69;
@@ -28,41 +30,54 @@ pub struct StatusArgs {
     pin_dir: PathBuf,
 }
 
-#[derive(Serialize)]
-struct Status {
-    pins: String,
-    workers: Vec<Worker>,
-    backends: Vec<Backend>,
+/// What the pins say now.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Status {
+    pub(super) pins: String,
+    pub(super) workers: Vec<Worker>,
+    pub(super) attached: Vec<Attached>,
+    pub(super) backends: Vec<Backend>,
 }
 
-#[derive(Serialize)]
-struct Worker {
-    slot: usize,
-    pid: u32,
+/// A router process.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Worker {
+    pub(super) slot: usize,
+    pub(super) pid: u32,
 }
 
-#[derive(Serialize)]
-struct Backend {
-    row: usize,
-    url: String,
-    address: Option<String>,
-    in_flight: u32,
-    by_worker: Vec<Share>,
-    awaiting: Option<u64>,
-    streaming: Option<u64>,
-    unknown: Option<u64>,
-    foreign: Option<u64>,
-    drift: Option<i64>,
-    ttfb_seconds: Option<f64>,
-    conns: u64,
-    opened: u64,
-    closed: u64,
-    resets: u64,
+/// A program and where it hangs; `cgroup` is none where that is gone.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Attached {
+    program: String,
+    cgroup: Option<u64>,
+}
+
+/// One row.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Backend {
+    pub(super) row: usize,
+    pub(super) url: String,
+    pub(super) address: Option<String>,
+    pub(super) in_flight: u32,
+    pub(super) by_worker: Vec<Share>,
+    pub(super) awaiting: Option<u64>,
+    pub(super) streaming: Option<u64>,
+    pub(super) unknown: Option<u64>,
+    pub(super) foreign: Option<u64>,
+    pub(super) drift: Option<i64>,
+    pub(super) ttfb_seconds: Option<f64>,
+    /// Since the last byte from the backend; none before the first.
+    pub(super) silent_seconds: Option<f64>,
+    pub(super) conns: u64,
+    pub(super) opened: u64,
+    pub(super) closed: u64,
+    pub(super) resets: u64,
 }
 
 impl Backend {
     /// A gauge of phases for people: `-` is not followed, `?` is beside connections whose requests cannot be told.
-    fn phase(&self, gauge: Option<u64>) -> String {
+    pub(super) fn phase(&self, gauge: Option<u64>) -> String {
         match gauge {
             None => "-".to_owned(),
             Some(n) if self.unknown.is_some_and(|unknown| unknown > 0) => format!("{n}+?"),
@@ -72,8 +87,8 @@ impl Backend {
 }
 
 /// What one router process has at a backend.
-#[derive(Serialize)]
-struct Share {
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Share {
     slot: usize,
     pid: u32,
     in_flight: u32,
@@ -86,22 +101,34 @@ struct Share {
 /// # Errors
 /// The answer cannot be written.
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let read = View::open(&args.pin_dir).and_then(|view| Ok((view.rows()?, view.counts()?, view)));
-    let (rows, counts, view) = match read {
-        Ok(read) => read,
+    let status = match read(&args.pin_dir) {
+        Ok(status) => status,
         Err(error) => {
             output::tell(format_args!("unlatch status: {error}"));
             return Ok(ExitCode::from(UNAVAILABLE));
         }
     };
-    let workers = view.workers();
-    let status = Status {
-        pins: view.path().display().to_string(),
-        backends: rows.iter().map(|row| backend(row, &workers, counts)).collect(),
-        workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
-    };
     let text = if args.json { serde_json::to_string_pretty(&status)? + "\n" } else { table(&status) };
     output::answer(&text).map(|()| ExitCode::SUCCESS)
+}
+
+/// Reads the pins below a directory.
+///
+/// # Errors
+/// Nothing is pinned there, or it cannot be read.
+pub(super) fn read(pin_dir: &Path) -> Result<Status, KernelError> {
+    let view = View::open(pin_dir)?;
+    let (rows, counts, workers) = (view.rows()?, view.counts()?, view.workers());
+    let attached = |link: Link| Attached {
+        program: link.program,
+        cgroup: (link.cgroup_id != 0).then_some(link.cgroup_id),
+    };
+    Ok(Status {
+        pins: view.path().display().to_string(),
+        attached: pinned(pin_dir)?.links.into_iter().map(attached).collect(),
+        backends: rows.iter().map(|row| backend(row, &workers, counts)).collect(),
+        workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
+    })
 }
 
 fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backend {
@@ -126,6 +153,8 @@ fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backen
         foreign: kernel.foreign(),
         drift: kernel.drift(row.in_flight.into()),
         ttfb_seconds: kernel.ttfb_seconds(),
+        silent_seconds: (row.load.last_rx_ns > 0)
+            .then(|| clock::now().seconds_since(Nanos(row.load.last_rx_ns))),
         conns: row.load.conns,
         opened: row.load.opened,
         closed: row.load.closed,
