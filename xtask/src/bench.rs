@@ -2,8 +2,9 @@
 //!
 //! `haproxy`: CPU time per request beside HAProxy, by the peers' bench of `../shared/bench`, which starts two mock
 //! engines, each router in turn and a load generator, all on loopback. Invariant: it writes below the target
-//! directory alone, and takes off what the router pinned. `policy`: see there.
+//! directory alone, and takes off what the router pinned. `kernel`, `policy`: see there.
 
+mod kernel;
 mod policy;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,9 @@ use crate::paths::{Workspace, find_program};
 use crate::run;
 use crate::setup::{self, debian};
 
-const NAMES: [(&str, &str); 2] = [
+const NAMES: [(&str, &str); 3] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
+    ("kernel", "CPU of requests and connections with the BPF programs over without (10 s; root)"),
     (
         "policy",
         "TTFT of the default policy beside an oracle, in virtual time (half an hour; --quick: a minute)",
@@ -43,6 +45,7 @@ pub(crate) struct Args {
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     match args.name.as_deref() {
         Some("haproxy") => haproxy(ws, &args.rest),
+        Some("kernel") => kernel::run(ws, &args.rest),
         Some("policy") => policy::run(ws, &args.rest),
         name => {
             for (name, about) in NAMES {
