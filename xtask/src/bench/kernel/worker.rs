@@ -56,17 +56,18 @@ fn ping_pong(listener: &TcpListener, addr: SocketAddr, units: u32) -> Result<u64
         ANSWER_BYTES - 79
     );
     let answer = padded(&head, "", ANSWER_BYTES);
-    let mut ours = TcpStream::connect(addr)?;
-    let mut theirs = accepted(listener, &ours)?;
+    let (mut ours, mut theirs) = pair(listener, addr)?;
     ours.set_nodelay(true)?;
     theirs.set_nodelay(true)?;
+    let answer = &answer;
     thread::scope(|scope| {
-        let engine = scope.spawn(|| -> Result<u64> {
+        // It owns its end: whatever goes wrong there ends the client's reads too.
+        let engine = scope.spawn(move || -> Result<u64> {
             let before = cpu_ns()?;
             let mut buffer = [0; REQUEST_BYTES];
             for _ in 0..units {
                 theirs.read_exact(&mut buffer)?;
-                theirs.write_all(&answer)?;
+                theirs.write_all(answer)?;
             }
             Ok(cpu_ns()? - before)
         });
@@ -82,17 +83,6 @@ fn ping_pong(listener: &TcpListener, addr: SocketAddr, units: u32) -> Result<u64
     })
 }
 
-/// The other end of a connection of ours; those that the router's probes left in the queue go.
-fn accepted(listener: &TcpListener, ours: &TcpStream) -> io::Result<TcpStream> {
-    let addr = ours.local_addr()?;
-    loop {
-        let (theirs, peer) = listener.accept()?;
-        if peer == addr {
-            return Ok(theirs);
-        }
-    }
-}
-
 /// `start`, as many letters as are needed, `end`.
 fn padded(start: &str, end: &str, bytes: usize) -> Vec<u8> {
     let padding = "x".repeat(bytes.saturating_sub(start.len() + end.len()));
@@ -102,12 +92,23 @@ fn padded(start: &str, end: &str, bytes: usize) -> Vec<u8> {
 fn connect(listener: &TcpListener, addr: SocketAddr, units: u32) -> Result<u64> {
     let before = cpu_ns()?;
     for _ in 0..units {
-        let ours = TcpStream::connect(addr)?;
-        let theirs = accepted(listener, &ours)?;
+        let (ours, theirs) = pair(listener, addr)?;
         drop(ours);
         drop(theirs);
     }
     Ok(cpu_ns()? - before)
+}
+
+/// A connection, with both of its ends. The router that attached the programs has left others in the queue.
+fn pair(listener: &TcpListener, addr: SocketAddr) -> Result<(TcpStream, TcpStream)> {
+    let ours = TcpStream::connect(addr)?;
+    let local = ours.local_addr()?;
+    loop {
+        let (theirs, peer) = listener.accept()?;
+        if peer == local {
+            return Ok((ours, theirs));
+        }
+    }
 }
 
 /// CPU time of this thread. The scheduler adds up when it runs, so it is made to.
@@ -123,10 +124,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_works_cost_something() {
+    fn both_works_cost_something_whoever_else_has_connected() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let addr = listener.local_addr().unwrap();
-        let _probe = TcpStream::connect(addr).unwrap();
+        drop(TcpStream::connect(addr).unwrap());
+        let _open = TcpStream::connect(addr).unwrap();
         assert!(ping_pong(&listener, addr, 200).unwrap() > 0);
         assert!(connect(&listener, addr, 50).unwrap() > 0);
     }
