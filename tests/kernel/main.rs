@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
-//! [`pins`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program).
+//! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -23,4 +23,5 @@ mod rows;
 mod sandbox;
 mod slots;
 mod truth;
+mod upgrade;
 mod world;

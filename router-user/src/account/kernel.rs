@@ -8,7 +8,7 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -169,12 +169,18 @@ fn take<T: TryFrom<Map, Error: std::error::Error>>(ebpf: &mut Ebpf, name: &str) 
     T::try_from(map).map_err(|error| KernelError::Load(one_line(&error)))
 }
 
-/// Makes sure that a program of this very version sees the cgroup, by an own link or by one further up.
+/// Makes sure that a program of this very version sees the cgroup, by an own link or by one further up. One of another
+/// version is replaced behind its link.
 fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<(), String> {
     let failed = |what: &str, error: &dyn std::error::Error| format!("{name} ({what}): {}", one_line(error));
     let tag = load_program(ebpf, name).map_err(|error| failed("load", &error))?;
     let mut above = std::iter::once(&place.attach).chain(&place.ancestors);
     if above.any(|cgroup| links::on(dir, cgroup, name).is_some_and(|link| link.tag == tag)) {
+        return Ok(());
+    }
+    if let Some(old) = links::on(dir, &place.attach, name)
+        && program_fd(ebpf, name).is_ok_and(|program| links::replace(&old, program).is_ok())
+    {
         return Ok(());
     }
     let directory = links::place(dir, &place.attach);
@@ -226,6 +232,16 @@ fn link_program(ebpf: &mut Ebpf, name: &str, cgroup: &std::fs::File) -> Result<F
         _ => return Err(ProgramError::UnexpectedProgramType),
     };
     link.map_err(|error| ProgramError::IOError(io::Error::other(error)))
+}
+
+fn program_fd<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<BorrowedFd<'a>, ProgramError> {
+    match program(ebpf, name)? {
+        Program::SockOps(program) => program.fd(),
+        Program::CgroupSock(program) => program.fd(),
+        Program::CgroupSkb(program) => program.fd(),
+        _ => return Err(ProgramError::UnexpectedProgramType),
+    }
+    .map(AsFd::as_fd)
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {

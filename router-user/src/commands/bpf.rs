@@ -84,7 +84,7 @@ fn status(pin_dir: &Path) -> Result<String, KernelError> {
 }
 
 fn describe(link: &Link) -> String {
-    let Link { program, program_id, tag, cgroup_id, path } = link;
+    let Link { program, program_id, tag, cgroup_id, path, .. } = link;
     match cgroup_id {
         0 => format!(
             "{program} (id {program_id}, tag {tag}) without effect, its cgroup is gone: {}",
