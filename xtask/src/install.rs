@@ -55,6 +55,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     )?;
     let example = packaged("unlatch.toml")?;
     put(&example, &prefix.join("share/doc/unlatch/unlatch.toml"), 0o644, Existing::Replace)?;
+    let alerts = packaged("alerts.yml")?;
+    put(&alerts, &prefix.join("share/doc/unlatch/alerts.yml"), 0o644, Existing::Replace)?;
     if let Ok(readme) = fs::read(ws.root.join("README.md")) {
         put(&readme, &prefix.join("share/doc/unlatch/README.md"), 0o644, Existing::Replace)?;
     }
