@@ -75,6 +75,9 @@ pub struct CandidateLine {
     pub seats: (u32, String, Option<f64>),
     /// Prefill tokens per second, and the samples it was learned from; 0 = assumed.
     pub prefill: (f64, u64),
+    /// As the kernel saw it at the decision: requests awaiting their answer, answers streaming, seconds since the last
+    /// byte from there; `null` = it does not look. Beside the counts, in no term.
+    pub kernel: Option<(u64, u64, Option<f64>)>,
     /// Uncached, disturbance, queued, context, overflow, seat.
     pub cost: [f64; 6],
     /// What was compared.
@@ -121,6 +124,7 @@ impl CandidateLine {
             kv: (c.kv_source.as_str().to_owned(), c.kv_age_seconds),
             seats: (c.seats.count(), c.seats.source().to_owned(), c.seats_age_seconds),
             prefill: (c.prefill_rate, c.prefill_samples),
+            kernel: c.seen.map(|seen| (seen.awaiting, seen.streaming, seen.silent_seconds)),
             cost: [uncached, disturbance, queued, context, overflow, seat],
             compared: c.compared,
             band: c.band,

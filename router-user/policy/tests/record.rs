@@ -5,7 +5,7 @@ mod common;
 use common::{ask, chat, ids, ready_pair};
 use router_policy::{
     BackendId, BackendSpec, InFlight, KvSource, LoadTable, Nanos, OwnCounts, Placement, PolicyConfig, Report,
-    Signal,
+    Seen, Signal,
 };
 
 fn at(seconds: f64) -> Nanos {
@@ -51,7 +51,25 @@ impl LoadTable for Four {
         InFlight { requests: 4, q_tokens: 10, c_tokens: 20 }
     }
 
+    fn seen(&self, _id: BackendId, now: Nanos) -> Option<Seen> {
+        Some(Seen { awaiting: 70, streaming: 80, silent_seconds: Some(now.seconds_since(Nanos(0))) })
+    }
+
     fn publish(&self, _id: BackendId, _own: InFlight) {}
+}
+
+#[test]
+fn what_the_kernel_sees_is_recorded_with_its_age_and_is_in_no_term() {
+    let mut p = Placement::new(recorded(), Box::new(Four), 1);
+    let [a, _] = ids();
+    p.set_backend(a, BackendSpec::default());
+    p.set_ready(a, true);
+    let record = ask(&mut p, at(2.0), &chat(&["x".repeat(600)])).record.unwrap();
+    let seen = record.candidates[0].seen.unwrap();
+    assert_eq!((seen.awaiting, seen.streaming, seen.silent_seconds), (70, 80, Some(2.0)));
+    assert_eq!(record.candidates[0].requests, Some(4.0), "the kernel sees the same requests");
+    let alone = ask(&mut ready_pair(recorded(), 1), at(2.0), &chat(&["x".repeat(600)]));
+    assert_eq!(alone.record.unwrap().candidates[0].seen, None, "unknown, not 0");
 }
 
 #[test]

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use aya::maps::{MapData, SkStorage};
 use parking_lot::Mutex;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
-use router_policy::{InFlight, LoadTable};
+use router_policy::{InFlight, LoadTable, Nanos, Seen};
 
 pub use cgroup::CgroupError;
 pub use detach::{Detach, DetachError, detach};
@@ -203,6 +203,20 @@ impl Account {
 }
 
 impl LoadTable for Account {
+    fn is_shared(&self) -> bool {
+        self.0.sharing.is_some()
+    }
+
+    fn seen(&self, id: BackendId, now: Nanos) -> Option<Seen> {
+        let row = self.kernel_row(id)?;
+        let last = row.load.last_rx_ns;
+        Some(Seen {
+            awaiting: row.awaiting()?,
+            streaming: row.streaming()?,
+            silent_seconds: (last > 0).then(|| now.seconds_since(Nanos(last))),
+        })
+    }
+
     fn others(&self, id: BackendId) -> InFlight {
         self.0.table.others(id)
     }

@@ -2,6 +2,8 @@
 
 use router_common::BackendId;
 
+use crate::time::Nanos;
+
 /// Requests and prompt tokens in flight at one backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
@@ -11,6 +13,17 @@ pub struct InFlight {
     pub q_tokens: u64,
     /// Prompt tokens of all requests in flight (C).
     pub c_tokens: u64,
+}
+
+/// What the kernel sees at one backend, beside the counts and never added to them: it sees the same requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// Requests sent whose answer has not begun.
+    pub awaiting: u64,
+    /// Answers that have begun and not ended.
+    pub streaming: u64,
+    /// Seconds since the last byte came from there; `None` = none ever did.
+    pub silent_seconds: Option<f64>,
 }
 
 /// Where counts are shared with other router processes of the host.
@@ -23,6 +36,10 @@ pub trait LoadTable: Send {
     }
     /// The sum over the other processes' slots at row `id`.
     fn others(&self, id: BackendId) -> InFlight;
+    /// What the kernel sees at row `id` at the moment; `None` where it does not look. Asked for records only.
+    fn seen(&self, _id: BackendId, _now: Nanos) -> Option<Seen> {
+        None
+    }
     /// Makes this process's own counts at row `id` visible to the others. Values beyond `u32` are clamped.
     fn publish(&self, id: BackendId, own: InFlight);
 }

@@ -9,7 +9,7 @@ use super::entry::Entry;
 use crate::config::OwnCounts;
 use crate::cost::{PoolMeans, one_request};
 use crate::decision::{Cost, Reason};
-use crate::load::Seats;
+use crate::load::{Seats, Seen};
 use crate::pick::{Candidate, Choice, priced};
 use crate::time::Nanos;
 
@@ -101,6 +101,8 @@ pub struct CandidateRecord {
     pub prefill_rate: f64,
     /// Samples that R was learned from.
     pub prefill_samples: u64,
+    /// What the kernel saw there, read at the decision; `None` where it does not look.
+    pub seen: Option<Seen>,
     /// The terms of its cost.
     pub cost: Cost,
     /// What was compared: the sum, weighed by speed where that is on.
@@ -172,6 +174,7 @@ impl Placement {
             },
             prefill_rate: c.load.prefill_rate,
             prefill_samples: entry.load.prefill_rate().with_count().map_or(0, |(_, samples)| samples),
+            seen: self.table.seen(c.id, now),
             cost,
             compared,
             band: one_request(cost.uncached, means, tuning),

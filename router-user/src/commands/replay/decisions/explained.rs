@@ -102,6 +102,9 @@ pub(super) struct Known {
     pub(super) prefill_tokens_per_second: f64,
     /// 0 = assumed.
     pub(super) prefill_samples: u64,
+    /// Beside the counts, in no term.
+    pub(super) kernel_awaiting: Option<u64>,
+    pub(super) kernel_streaming: Option<u64>,
 }
 
 /// How old each input was. 0 = counted at that moment, `null` = nobody told it.
@@ -113,6 +116,8 @@ pub(super) struct Ages {
     pub(super) report: Option<f64>,
     pub(super) kv_tokens: Option<f64>,
     pub(super) seats: Option<f64>,
+    /// Of the last byte that the kernel saw come from there.
+    pub(super) last_byte: Option<f64>,
 }
 
 impl Explained {
@@ -171,6 +176,8 @@ impl Considered {
                 matched_tokens: c.matched,
                 prefill_tokens_per_second: c.prefill.0,
                 prefill_samples: c.prefill.1,
+                kernel_awaiting: c.kernel.map(|(awaiting, ..)| awaiting),
+                kernel_streaming: c.kernel.map(|(_, streaming, _)| streaming),
             },
             age_seconds: Ages {
                 own: c.own.map(|_| 0.0),
@@ -179,6 +186,7 @@ impl Considered {
                 report: c.report_age_s,
                 kv_tokens: c.kv.1,
                 seats: c.seats.2,
+                last_byte: c.kernel.and_then(|(.., silent)| silent),
             },
         }
     }

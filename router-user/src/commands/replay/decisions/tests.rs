@@ -27,6 +27,7 @@ pub(super) fn line(id: u64, request: Option<&str>, candidates: &[(&str, f64)]) -
         kv: ("assumed".to_owned(), None),
         seats: (1, "proven_by_use".to_owned(), None),
         prefill: (15_000.0, 0),
+        kernel: None,
         cost: [*cost, 0.0, 0.0, 0.0, 0.0, 0.0],
         compared: *cost,
         band: 0.0,

@@ -58,8 +58,21 @@ fn terms(e: &Explained) -> String {
 }
 
 fn known(e: &Explained) -> String {
-    let heads =
-        ["known", "in flight", "own", "others", "foreign", "Q", "C", "K", "seats", "matched", "prefill/s"];
+    let heads = [
+        "known",
+        "in flight",
+        "own",
+        "others",
+        "foreign",
+        "Q",
+        "C",
+        "K",
+        "seats",
+        "matched",
+        "prefill/s",
+        "kernel: awaiting",
+        "streaming",
+    ];
     rows(e, &heads, |c| {
         let k = &c.known;
         vec![
@@ -73,12 +86,14 @@ fn known(e: &Explained) -> String {
             k.seats.to_string(),
             number(k.matched_tokens as f64),
             number(k.prefill_tokens_per_second),
+            or_unknown(k.kernel_awaiting, |n| n.to_string()),
+            or_unknown(k.kernel_streaming, |n| n.to_string()),
         ]
     })
 }
 
 fn ages(e: &Explained) -> String {
-    let heads = ["how old", "report", "own", "others", "foreign", "K", "seats", "prefill"];
+    let heads = ["how old", "report", "own", "others", "foreign", "K", "seats", "prefill", "last byte"];
     rows(e, &heads, |c| {
         let (ages, k) = (&c.age_seconds, &c.known);
         vec![
@@ -89,6 +104,7 @@ fn ages(e: &Explained) -> String {
             told(&k.kv_source, ages.kv_tokens),
             told(&k.seats_source, ages.seats),
             samples(k.prefill_samples),
+            or_unknown(ages.last_byte, seconds),
         ]
     })
 }
