@@ -11,6 +11,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::agent::AgentArgs;
 use crate::commands::bpf::BpfArgs;
 use crate::commands::check::CheckArgs;
 use crate::commands::demo::DemoArgs;
@@ -52,6 +53,8 @@ pub enum Cmd {
     Check(CheckArgs),
     /// Print what kernel and routers count per backend; needs no router.
     Status(StatusArgs),
+    /// Count what all clients have in flight at engines of this host; needs no router.
+    Agent(AgentArgs),
     /// Show or take off the BPF programs and pins.
     Bpf(BpfArgs),
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use router_user::cli::{self, Cmd, EXIT_INTERNAL};
-use router_user::commands::{bpf, check, demo, engine, replay, serve, status};
+use router_user::commands::{agent, bpf, check, demo, engine, replay, serve, status};
 
 // What it saves against the system's allocator has not been measured yet.
 #[global_allocator]
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Cmd::Replay(args) => replay::run(&args),
         Cmd::Check(args) => Ok(check::run(&args)),
         Cmd::Status(args) => status::run(&args),
+        Cmd::Agent(args) => agent::run(&args),
         Cmd::Bpf(args) => bpf::run(&args),
     };
     ended.unwrap_or_else(|error| {
