@@ -46,9 +46,25 @@ pub const fn is_last_word(new: u32) -> bool {
     matches!(new, state::CLOSE_WAIT | state::LAST_ACK | state::TIME_WAIT | state::CLOSE)
 }
 
+/// Whether this side has said its last word: whatever it was answering has ended.
+#[must_use]
+pub const fn is_own_last_word(new: u32) -> bool {
+    matches!(new, state::FIN_WAIT1 | state::LAST_ACK | state::CLOSE)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{End, is_last_word, on_state, state};
+    use super::{End, is_last_word, is_own_last_word, on_state, state};
+
+    #[test]
+    fn ones_own_fin_or_the_end_is_ones_last_word() {
+        for new in [state::ESTABLISHED, state::CLOSE_WAIT] {
+            assert!(!is_own_last_word(new), "state {new}: a client that said all may still await its answer");
+        }
+        for new in [state::FIN_WAIT1, state::LAST_ACK, state::CLOSE] {
+            assert!(is_own_last_word(new), "state {new}");
+        }
+    }
 
     #[test]
     fn only_close_ends_a_connection() {

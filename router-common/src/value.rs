@@ -1,5 +1,6 @@
 //! What the maps hold: the row of a backend, a worker's slot, a backend's name, a socket's state.
 
+use crate::http::HeadBuffer;
 use crate::limits::{MAX_WORKERS, NAME_BYTES};
 
 /// One row of `LOAD` (and of `LOCAL_LOAD`): what the kernel sees and what the routers count at one backend.
@@ -153,7 +154,7 @@ pub struct SockState {
     pub role: u8,
     /// The request on it, see [`crate::phase`].
     pub phase: u8,
-    /// 1 while the socket is in `conns`; makes the handlers idempotent.
+    /// 1 while the socket is in `conns`; makes the handlers idempotent. 2 if only its release will tell of its end.
     pub counted: u8,
     /// 1 once the process that held the socket let it go; a reset after that is not the backend's.
     pub released: u8,
@@ -172,6 +173,8 @@ impl SockState {
     pub const ROUTER: u8 = 1;
     /// A router's connection for probes and scrapes; counted nowhere.
     pub const PROBE: u8 = 2;
+    /// A connection that an engine of this host accepted, in the agent's storage.
+    pub const SERVED: u8 = 3;
 
     /// The mark of a router's own socket, before it connects.
     #[must_use]
@@ -188,6 +191,20 @@ impl SockState {
             sent_ns: 0,
         }
     }
+}
+
+/// What the agent remembers of an accepted connection beside its state: what the engine has sent.
+///
+/// Of the socket, not of the processor: a program that a process runs while it sends can be interrupted by another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// Where its head is read.
+    pub head: HeadBuffer,
+    /// TCP sequence number after the last byte sent; what is sent again ends before it.
+    pub sent_to: u32,
+    /// 1 once `sent_to` says something.
+    pub has_sent: u32,
 }
 
 const _: () = assert!(size_of::<BackendLoad>() == 384);

@@ -1,7 +1,8 @@
 //! The programs that the kernel runs, one thin wrapper each.
 //!
 //! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`phases`] (the request
-//! on each), [`release`] (what a dead router leaves behind), [`socket`], [`segment`], [`atomic`]. No decision that `router-common` could hold and test on the host.
+//! on each), [`release`] (what a dead router leaves behind), [`local`] (the same seen from the
+//! engine's host, for the agent), [`socket`], [`segment`], [`atomic`]. No decision that `router-common` could hold and test on the host.
 //! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
@@ -9,6 +10,7 @@
 #![allow(internal_features, reason = "the BPF target has no fetch_add; see `atomic`")]
 
 mod atomic;
+mod local;
 mod maps;
 mod phases;
 mod release;
@@ -47,6 +49,34 @@ fn phase_ingress(ctx: SkBuffContext) -> i32 {
 #[cgroup_sock(sock_release)]
 fn release(ctx: SockContext) -> i32 {
     release::on_release(&ctx);
+    GO_ON as i32
+}
+
+/// Counts the connections that engines of the cgroup accept.
+#[sock_ops]
+fn local_sockops(ctx: SockOpsContext) -> u32 {
+    local::on_event(&ctx);
+    GO_ON
+}
+
+/// Follows requests to them.
+#[cgroup_skb(ingress)]
+fn local_ingress(ctx: SkBuffContext) -> i32 {
+    let _nothing_to_count = local::on_ingress(&ctx);
+    GO_ON as i32
+}
+
+/// Follows their answers.
+#[cgroup_skb(egress)]
+fn local_egress(ctx: SkBuffContext) -> i32 {
+    let _nothing_to_count = local::on_egress(&ctx);
+    GO_ON as i32
+}
+
+/// Ends what is outstanding on a connection that the engine let go.
+#[cgroup_sock(sock_release)]
+fn local_release(ctx: SockContext) -> i32 {
+    let _nothing_to_count = local::on_release(&ctx);
     GO_ON as i32
 }
 

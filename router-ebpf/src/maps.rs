@@ -1,14 +1,14 @@
 //! Every map of the object: key, value, writers, bound.
 //!
-//! Defined through BTF, so that `bpftool map dump` prints fields by name. The router pins each but
-//! `HEAD` under `<pin-dir>/v1/<name>`, and maps the arrays into its own memory.
+//! Defined through BTF, so that `bpftool map dump` prints fields by name. Each but `HEAD` is pinned under
+//! `<pin-dir>/v1/<name>`, by a router or (`LOCAL_*`) by the agent, which map the arrays into their own memory.
 
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::btf_maps::{Array, HashMap, PerCpuArray, SkStorage};
 use aya_ebpf::macros::btf_map;
 use router_common::http::HeadBuffer;
-use router_common::limits::{MAX_BACKENDS, MAX_WORKERS};
-use router_common::{BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+use router_common::limits::{MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
+use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -35,3 +35,19 @@ pub(crate) static SOCKS: SkStorage<SockState> = SkStorage::new();
 /// Where the head of an answer is read: too big for a program's stack. Not pinned, it holds nothing between events.
 #[btf_map]
 pub(crate) static HEAD: PerCpuArray<HeadBuffer, 1> = PerCpuArray::new();
+
+/// Row → what all clients have at an engine's port of this host. Only the agent uses it and the next three.
+#[btf_map]
+pub(crate) static LOCAL_LOAD: Array<BackendLoad, MAX_LOCAL_PORTS, MMAPABLE> = Array::new();
+
+/// Port → row of `LOCAL_LOAD`. The agent writes it.
+#[btf_map]
+pub(crate) static LOCAL_PORTS: HashMap<u32, u32, MAX_LOCAL_PORTS> = HashMap::new();
+
+/// Accepted socket → its state. Apart from `SOCKS`, so that routers and agent come and go without the other.
+#[btf_map]
+pub(crate) static LOCAL_SOCKS: SkStorage<SockState> = SkStorage::new();
+
+/// Accepted socket → what the engine sent. Made with the state.
+#[btf_map]
+pub(crate) static LOCAL_ANSWERS: SkStorage<Answer> = SkStorage::new();

@@ -1,13 +1,14 @@
 //! The request on each connection: sent, being answered, over. And bytes, and the time to the first one.
 //!
-//! Sees every segment of the cgroup's sockets, and looks only at those of counted connections. `router-common`
+//! Sees every segment of the cgroup's sockets, and looks only at those of counted connections: here the ones that
+//! processes of the cgroup opened, in [`crate::local`] the ones that an engine accepted. `router-common`
 //! decides what a segment means ([`router_common::phase`]); here it is taken apart and counted. Whoever marked a
 //! socket as a probe's sees it counted nowhere.
 #![expect(unsafe_code, reason = "context and map values are raw pointers")]
 
 use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_sk_fullsock};
 use aya_ebpf::programs::SkBuffContext;
-use router_common::http::{self, Sent};
+use router_common::http::{self, HeadBuffer, Sent};
 use router_common::phase::{self, AWAITING, AWAITING_HEAD, CHUNKED, SIZED, Step};
 use router_common::{BackendLoad, SockState};
 
@@ -16,12 +17,37 @@ use crate::maps::HEAD;
 use crate::segment::Segment;
 use crate::socket;
 
-/// A segment to the backend.
+/// A segment of one of this side's connections to a backend.
 #[inline(always)]
 pub(crate) fn on_egress(ctx: &SkBuffContext) -> Option<()> {
     let (state, load) = counted(ctx)?;
-    let segment = Segment::of(ctx)?;
     // SAFETY: both point to map values, checked non-null.
+    unsafe { to_backend(ctx, state, load, &Segment::of(ctx)?) }
+}
+
+/// A segment from the backend to this side.
+#[inline(always)]
+pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
+    let (state, load) = counted(ctx)?;
+    let segment = Segment::of(ctx)?;
+    // Nothing interrupts a program that a softirq runs to run another here, so the buffer is this program's.
+    let buffer = || HEAD.get_ptr_mut(0);
+    // SAFETY: all point to map values, checked non-null.
+    unsafe { from_backend(ctx, state, load, &segment, segment.len, buffer) }
+}
+
+/// A segment to the backend, seen from either side.
+///
+/// # Safety
+/// `state` is the storage of a socket, and `load` its row.
+#[inline(always)]
+pub(crate) unsafe fn to_backend(
+    ctx: &SkBuffContext,
+    state: *mut SockState,
+    load: *mut BackendLoad,
+    segment: &Segment,
+) -> Option<()> {
+    // SAFETY: the caller's promise.
     unsafe {
         add(&raw mut (*load).tx_bytes, segment.len.into());
         let from = (*state).phase;
@@ -48,23 +74,32 @@ pub(crate) fn on_egress(ctx: &SkBuffContext) -> Option<()> {
     Some(())
 }
 
-/// A segment from the backend.
+/// A segment from the backend, seen from either side; `fresh` of its bytes were not seen before. A first one is read
+/// in `buffer`.
+///
+/// # Safety
+/// As for [`to_backend`], and nobody else uses the buffer meanwhile.
 #[inline(always)]
-pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
-    let (state, load) = counted(ctx)?;
-    let segment = Segment::of(ctx)?;
-    // SAFETY: both point to map values, checked non-null; a timestamp may be won by any writer.
+pub(crate) unsafe fn from_backend(
+    ctx: &SkBuffContext,
+    state: *mut SockState,
+    load: *mut BackendLoad,
+    segment: &Segment,
+    fresh: u32,
+    buffer: impl FnOnce() -> Option<*mut HeadBuffer>,
+) -> Option<()> {
+    // SAFETY: the caller's promise; a timestamp may be won by any writer.
     unsafe {
         add(&raw mut (*load).rx_bytes, segment.len.into());
         let now = bpf_ktime_get_ns();
         (&raw mut (*load).last_rx_ns).write_volatile(now);
         match (*state).phase {
-            from @ (AWAITING | AWAITING_HEAD) => answered(ctx, state, load, &segment, from, now),
+            from @ (AWAITING | AWAITING_HEAD) => answered(ctx, state, load, segment, from, now, buffer),
             CHUNKED => {
                 let tail = segment.tail(ctx, (*state).progress)?;
                 go_on(state, load, CHUNKED, phase::on_chunks(tail, segment.len))
             }
-            SIZED => go_on(state, load, SIZED, phase::on_bytes((*state).progress, segment.len)),
+            SIZED => go_on(state, load, SIZED, phase::on_bytes((*state).progress, fresh)),
             _ => None,
         }
     }
@@ -73,7 +108,7 @@ pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
 /// The first segment of an answer.
 ///
 /// # Safety
-/// `state` is the storage of a socket, and `load` its row.
+/// As for [`from_backend`].
 #[inline(always)]
 unsafe fn answered(
     ctx: &SkBuffContext,
@@ -82,6 +117,7 @@ unsafe fn answered(
     segment: &Segment,
     from: u8,
     now: u64,
+    buffer: impl FnOnce() -> Option<*mut HeadBuffer>,
 ) -> Option<()> {
     // SAFETY: the caller's promise.
     let (request_seq, sent_ns) = unsafe { ((*state).request_seq, (*state).sent_ns) };
@@ -89,9 +125,9 @@ unsafe fn answered(
         // Its sender does not know of the request: a part of the last answer, sent again.
         return None;
     }
-    let buffer = HEAD.get_ptr_mut(0)?;
+    let buffer = buffer()?;
     let len = segment.start(ctx, buffer)?;
-    // SAFETY: the buffer is this processor's, and nothing else runs on it in between.
+    // SAFETY: the caller's promise.
     let head = http::head(unsafe { &mut *buffer }, len);
     let to = phase::on_answer(from, &head, segment.tail(ctx, 0)?, segment.len);
     if to.phase == from {
@@ -144,6 +180,6 @@ fn counted(ctx: &SkBuffContext) -> Option<(*mut SockState, *mut BackendLoad)> {
 
 /// Whether one sequence number comes before another; they wrap around.
 #[inline(always)]
-const fn is_before(a: u32, b: u32) -> bool {
+pub(crate) const fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

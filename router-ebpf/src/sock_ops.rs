@@ -99,7 +99,7 @@ fn state_changed(ctx: &SockOpsContext, old: u32, new: u32) {
 
 /// The peer's address in the one form that `BACKENDS` uses.
 #[inline(always)]
-fn remote(ctx: &SockOpsContext) -> BackendAddr {
+pub(crate) fn remote(ctx: &SockOpsContext) -> BackendAddr {
     let ops = ctx.ops;
     // Both forms are read whatever the family: chosen first, the compiler would select between two offsets into
     // the context, and the verifier refuses a context pointer that was computed.

@@ -11,6 +11,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::agent::AgentArgs;
 use crate::commands::bpf::BpfArgs;
 use crate::commands::check::CheckArgs;
 use crate::commands::demo::DemoArgs;
@@ -57,6 +58,8 @@ pub enum Cmd {
     /// The same, live in the terminal.
     #[cfg(feature = "top")]
     Top(TopArgs),
+    /// Count what all clients have in flight at engines of this host; needs no router.
+    Agent(AgentArgs),
     /// Show or take off the BPF programs and pins.
     Bpf(BpfArgs),
 }

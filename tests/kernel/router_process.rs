@@ -17,7 +17,7 @@ use crate::sandbox::{Sandbox, name, run};
 use crate::world::{PROGRAMS, bpftool, wait_until};
 
 /// Where the program is.
-const BINARY: &str = "UNLATCH_BIN";
+pub(crate) const BINARY: &str = "UNLATCH_BIN";
 
 /// A router as a process of its own, killed with its value.
 struct Router {
@@ -62,7 +62,7 @@ fn serve(sandbox: &Sandbox, kernel: &str, ip: &str) -> (Command, SocketAddr) {
 }
 
 /// Whether the program is there; says so if not.
-fn is_built(name: &str) -> bool {
+pub(crate) fn is_built(name: &str) -> bool {
     let is_built = std::env::var_os(BINARY).is_some();
     if !is_built {
         println!("SKIP {name}: {BINARY} does not name the program; `cargo xtask test` does");

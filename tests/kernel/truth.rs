@@ -9,8 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use router_user::account::local::Local;
+
+use crate::agent::options;
 use crate::sandbox::{name, run};
-use crate::world::{Backend, account, wait_row};
+use crate::world::{Backend, account, wait_until};
 
 const SAMPLES: usize = 1000;
 
@@ -71,10 +74,20 @@ fn drive(mut ours: TcpStream, mut theirs: TcpStream, seed: usize, truth: &Mutex<
     }
 }
 
-fn check(name: &'static str, connections: usize) {
+/// From which side the kernel looks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Router,
+    Engine,
+}
+
+fn check(name: &'static str, side: Side, connections: usize) {
     run(name, |sandbox| {
         let account = account(sandbox);
         let backend = Backend::new(&account, "127.0.0.1");
+        let agent =
+            (side == Side::Engine).then(|| Local::open(&options(sandbox, &[backend.addr().port()])).unwrap());
+        let row = || agent.as_ref().map_or_else(|| account.row(backend.id), |agent| agent.rows()[0].load);
         let (truth, stop) = (Mutex::new(Truth::default()), AtomicBool::new(false));
         let (mut equal, mut error, mut busy) = (0, 0, 0);
         std::thread::scope(|scope| {
@@ -91,7 +104,7 @@ fn check(name: &'static str, connections: usize) {
                 next += Duration::from_millis(1);
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
                 let truth = truth.lock().unwrap();
-                let row = account.row(backend.id);
+                let row = row();
                 let off = row.awaiting.abs_diff(truth.awaiting) + row.streaming.abs_diff(truth.streaming);
                 equal += usize::from(off == 0);
                 error += off;
@@ -106,16 +119,29 @@ fn check(name: &'static str, connections: usize) {
         assert!(share >= 0.99, "{equal} of {SAMPLES} samples were equal");
         assert!(mean_error <= 0.01, "mean error {mean_error}");
         let sent = truth.lock().unwrap().sent;
-        wait_row(&account, backend.id, |row| (row.awaiting, row.streaming, row.ttfb_count) == (0, 0, sent));
+        wait_until(|| match row() {
+            row if (row.awaiting, row.streaming, row.ttfb_count) == (0, 0, sent) => Ok(()),
+            row => Err(format!("{row:?} after {sent} requests")),
+        });
     });
 }
 
 #[test]
 fn sixteen_connections_agree_with_the_truth() {
-    check(name!(), 16);
+    check(name!(), Side::Router, 16);
 }
 
 #[test]
 fn sixty_four_connections_agree_with_the_truth() {
-    check(name!(), 64);
+    check(name!(), Side::Router, 64);
+}
+
+#[test]
+fn sixteen_connections_agree_with_the_truth_on_the_engines_host() {
+    check(name!(), Side::Engine, 16);
+}
+
+#[test]
+fn sixty_four_connections_agree_with_the_truth_on_the_engines_host() {
+    check(name!(), Side::Engine, 64);
 }

@@ -72,6 +72,23 @@ pub(super) fn place(chosen: Option<&Path>) -> Result<Place, CgroupError> {
     Ok(Place { attach: cgroup(&attach)?, ancestors })
 }
 
+/// The cgroup that was chosen, wherever it is, or the root of the mount: this process need not be in it.
+///
+/// # Errors
+/// [`CgroupError`].
+pub(super) fn anywhere(chosen: Option<&Path>) -> Result<Place, CgroupError> {
+    let path = match chosen {
+        Some(path) => path.to_owned(),
+        None => {
+            let mounts = fs::read_to_string("/proc/self/mountinfo");
+            let mounts =
+                mounts.map_err(|source| CgroupError::Io { path: "/proc/self/mountinfo".into(), source })?;
+            mount(&mounts).ok_or(CgroupError::NotMounted)?.1
+        }
+    };
+    Ok(Place { attach: cgroup(&canonical(&path)?)?, ancestors: Vec::new() })
+}
+
 fn canonical(path: &Path) -> Result<PathBuf, CgroupError> {
     path.canonicalize().map_err(|source| CgroupError::Io { path: path.into(), source })
 }

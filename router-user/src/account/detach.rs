@@ -8,7 +8,8 @@ use std::path::Path;
 
 use super::error::KernelError;
 use super::links;
-use super::pins::PinDir;
+use super::local;
+use super::pins::{PinDir, Set};
 use super::view::{Pinned, View, pinned};
 
 /// Whether to detach under a running router.
@@ -26,6 +27,9 @@ pub enum DetachError {
     /// Routers are running.
     #[error("routers are running (pid {}); stop them, or use --force", list(.0))]
     Live(Vec<u32>),
+    /// An agent is running.
+    #[error("an agent is running; stop it, or use --force")]
+    Agent,
     /// The pins cannot be read or removed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -41,14 +45,19 @@ fn list(pids: &[u32]) -> String {
 /// [`DetachError`]; nothing was taken off if it is [`DetachError::Live`].
 pub fn detach(pin_dir: &Path, how: Detach) -> Result<Pinned, DetachError> {
     let before = pinned(pin_dir)?;
-    let dir = PinDir::at(pin_dir);
+    let (dir, agent) = (PinDir::at(pin_dir, Set::Router), PinDir::at(pin_dir, Set::Agent));
     if !dir.exists() {
         return Ok(before);
     }
     let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
     if how == Detach::Careful {
         refuse_if_used(pin_dir)?;
+        agent.is_complete()?;
+        if local::is_running(&agent)? {
+            return Err(DetachError::Agent);
+        }
     }
+    take_off(&agent)?;
     take_off(&dir)?;
     // Other layouts may lie there, or it may be a mount point: then it stays.
     let _ = fs::remove_dir(pin_dir);
@@ -73,15 +82,18 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Removes every link and map of a set, and its directories.
+/// Removes every link and map of a set, and its directories; the common one only if nothing else is in it.
 ///
 /// # Errors
 /// [`KernelError::Pins`], at the first that cannot be removed.
 pub(super) fn take_off(dir: &PinDir) -> Result<(), KernelError> {
     links::remove_all(dir).map_err(KernelError::pins(&dir.links()))?;
     dir.remove_maps()?;
-    for directory in [dir.links(), dir.path().to_owned()] {
-        gone(fs::remove_dir(&directory)).map_err(KernelError::pins(&directory))?;
+    gone(fs::remove_dir(dir.links())).map_err(KernelError::pins(&dir.links()))?;
+    match gone(fs::remove_dir(dir.path())) {
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+            Err(KernelError::pins(dir.path())(error))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use router_common::limits::MAX_WORKERS;
+use router_common::limits::{MAX_LOCAL_PORTS, MAX_WORKERS};
 
 use super::cgroup::CgroupError;
 
@@ -55,6 +55,12 @@ pub enum KernelError {
     /// Too many router processes.
     #[error("all {MAX_WORKERS} slots for router processes are taken")]
     NoSlot,
+    /// Another agent uses the pins.
+    #[error("another agent is running on the same pins; choose others (--pin-dir), or stop it")]
+    AgentRuns,
+    /// More ports than there are rows.
+    #[error("all {MAX_LOCAL_PORTS} rows for engine ports are in use")]
+    NoPort,
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {

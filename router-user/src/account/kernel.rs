@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use super::cgroup::{self, Place};
 use super::error::{KernelError, one_line};
 use super::maps::{SharedTable, Table};
-use super::pins::PinDir;
+use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows::{Keys, Rows};
 use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log};
@@ -79,33 +79,47 @@ pub fn open(options: &KernelOptions) -> Result<Account, KernelError> {
     }
 }
 
-/// Opens or makes the set of pins, and takes part in it.
-fn share(options: &KernelOptions) -> Result<Account, KernelError> {
+/// Whether programs can be loaded at all.
+///
+/// # Errors
+/// [`KernelError::NoObject`] and [`KernelError::Capabilities`].
+pub(super) fn require() -> Result<(), KernelError> {
     if OBJECT.is_empty() {
         return Err(KernelError::NoObject);
     }
-    if let Some(missing) = caps::missing() {
-        return Err(KernelError::Capabilities(missing));
-    }
+    caps::missing().map_or(Ok(()), |missing| Err(KernelError::Capabilities(missing)))
+}
+
+/// Opens or makes the set of pins, and takes part in it.
+fn share(options: &KernelOptions) -> Result<Account, KernelError> {
+    require()?;
     let place = cgroup::place(options.cgroup.as_deref())?;
-    let dir = PinDir::create(&options.pin_dir)?;
+    let dir = PinDir::create(&options.pin_dir, Set::Router)?;
     let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
-    let on_links = |error| KernelError::Pins { path: dir.links(), source: error };
-    let was_complete = dir.is_complete()?;
-    if was_complete {
-        links::sweep(&dir).map_err(on_links)?;
-    } else {
-        // A set that lacks a map is made anew as a whole. The programs count into the maps they were loaded with,
-        // and go a little after their links: with a new LOAD and the old SOCKS they would take new connections.
-        links::remove_all(&dir).map_err(on_links)?;
-        dir.remove_maps()?;
-    }
+    let was_complete = tidy(&dir)?;
     let account = take_part(options.mode, &place, &dir);
     if account.is_err() && !was_complete {
         // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
         let _ = detach::take_off(&dir);
     }
     account
+}
+
+/// Prepares a set of pins for use; says whether it is complete. Else nothing of it is left: it is made anew as a whole.
+///
+/// # Errors
+/// [`KernelError::Layout`], [`KernelError::Pins`].
+pub(super) fn tidy(dir: &PinDir) -> Result<bool, KernelError> {
+    let on_links = |error| KernelError::Pins { path: dir.links(), source: error };
+    if dir.is_complete()? {
+        links::sweep(dir).map_err(on_links)?;
+        return Ok(true);
+    }
+    // The programs count into the maps they were loaded with, and go a little after their links: with a new LOAD and
+    // the old SOCKS they would take new connections.
+    links::remove_all(dir).map_err(on_links)?;
+    dir.remove_maps()?;
+    Ok(false)
 }
 
 /// Attaches what is not attached yet, and takes a slot.
@@ -129,11 +143,11 @@ fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, K
 }
 
 /// Creates the maps that are not pinned yet, and opens the others.
-fn load(dir: &PinDir) -> Result<Ebpf, KernelError> {
+pub(super) fn load(dir: &PinDir) -> Result<Ebpf, KernelError> {
     let mut loader = EbpfLoader::new();
     // No program reads kernel structures, so none is relocated against the kernel's BTF.
     loader.btf(None);
-    for name in PinDir::map_names() {
+    for name in dir.map_names() {
         loader.map_pin_path(name, dir.map(name));
     }
     loader.load(OBJECT).map_err(|error| KernelError::Load(one_line(&error)))
@@ -171,7 +185,7 @@ fn take<T: TryFrom<Map, Error: std::error::Error>>(ebpf: &mut Ebpf, name: &str) 
 
 /// Makes sure that a program of this very version sees the cgroup, by an own link or by one further up. One of another
 /// version is replaced behind its link.
-fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<(), String> {
+pub(super) fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<(), String> {
     let failed = |what: &str, error: &dyn std::error::Error| format!("{name} ({what}): {}", one_line(error));
     let tag = load_program(ebpf, name).map_err(|error| failed("load", &error))?;
     let mut above = std::iter::once(&place.attach).chain(&place.ancestors);

@@ -82,6 +82,14 @@ pub(super) fn sweep(dir: &PinDir) -> io::Result<()> {
     remove(dir, |link| link.is_ok_and(|link| link.cgroup_id == 0))
 }
 
+/// Unpins, and so detaches, the links of every other cgroup.
+///
+/// # Errors
+/// A directory cannot be listed or changed.
+pub(super) fn keep_only(dir: &PinDir, cgroup: &Cgroup) -> io::Result<()> {
+    remove(dir, |link| link.is_ok_and(|link| link.cgroup_id != cgroup.id))
+}
+
 /// Unpins, and so detaches, every link.
 ///
 /// # Errors

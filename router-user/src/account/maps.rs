@@ -65,33 +65,7 @@ impl Table {
 
     /// A copy of a row, field by field: values of one row may be of slightly different moments.
     pub(super) fn row(&self, id: BackendId) -> BackendLoad {
-        let base = row_offset(id);
-        let wide = |field: usize| self.load.u64(base + field).load(Relaxed);
-        let slots = |field: usize| std::array::from_fn(|n| self.load.u32(base + field + 4 * n).load(Relaxed));
-        BackendLoad {
-            conns: wide(offset_of!(BackendLoad, conns)),
-            awaiting: wide(offset_of!(BackendLoad, awaiting)),
-            streaming: wide(offset_of!(BackendLoad, streaming)),
-            opened: wide(offset_of!(BackendLoad, opened)),
-            closed: wide(offset_of!(BackendLoad, closed)),
-            resets: wide(offset_of!(BackendLoad, resets)),
-            tx_bytes: wide(offset_of!(BackendLoad, tx_bytes)),
-            rx_bytes: wide(offset_of!(BackendLoad, rx_bytes)),
-            ttfb_ns: wide(offset_of!(BackendLoad, ttfb_ns)),
-            ttfb_count: wide(offset_of!(BackendLoad, ttfb_count)),
-            last_rx_ns: wide(offset_of!(BackendLoad, last_rx_ns)),
-            last_reset_ns: wide(offset_of!(BackendLoad, last_reset_ns)),
-            foreign_conns: wide(offset_of!(BackendLoad, foreign_conns)),
-            foreign_awaiting: wide(offset_of!(BackendLoad, foreign_awaiting)),
-            foreign_streaming: wide(offset_of!(BackendLoad, foreign_streaming)),
-            unknown: wide(offset_of!(BackendLoad, unknown)),
-            workers: slots(offset_of!(BackendLoad, workers)),
-            q_tokens: slots(offset_of!(BackendLoad, q_tokens)),
-            c_tokens: slots(offset_of!(BackendLoad, c_tokens)),
-            remote_in_flight: self.load.u32(base + offset_of!(BackendLoad, remote_in_flight)).load(Relaxed),
-            remote_at_ns: wide(offset_of!(BackendLoad, remote_at_ns)),
-            ..BackendLoad::ZERO
-        }
+        read_row(&self.load, row_offset(id))
     }
 
     /// Requests in flight at a row: the sum over live slots.
@@ -257,6 +231,36 @@ impl LoadTable for SharedTable {
 impl Drop for SharedTable {
     fn drop(&mut self) {
         self.table.empty(self.slot);
+    }
+}
+
+/// A copy of the row that lies at an offset of a region, field by field.
+pub(super) fn read_row(region: &Region, base: usize) -> BackendLoad {
+    let wide = |field: usize| region.u64(base + field).load(Relaxed);
+    let slots = |field: usize| std::array::from_fn(|n| region.u32(base + field + 4 * n).load(Relaxed));
+    BackendLoad {
+        conns: wide(offset_of!(BackendLoad, conns)),
+        awaiting: wide(offset_of!(BackendLoad, awaiting)),
+        streaming: wide(offset_of!(BackendLoad, streaming)),
+        opened: wide(offset_of!(BackendLoad, opened)),
+        closed: wide(offset_of!(BackendLoad, closed)),
+        resets: wide(offset_of!(BackendLoad, resets)),
+        tx_bytes: wide(offset_of!(BackendLoad, tx_bytes)),
+        rx_bytes: wide(offset_of!(BackendLoad, rx_bytes)),
+        ttfb_ns: wide(offset_of!(BackendLoad, ttfb_ns)),
+        ttfb_count: wide(offset_of!(BackendLoad, ttfb_count)),
+        last_rx_ns: wide(offset_of!(BackendLoad, last_rx_ns)),
+        last_reset_ns: wide(offset_of!(BackendLoad, last_reset_ns)),
+        foreign_conns: wide(offset_of!(BackendLoad, foreign_conns)),
+        foreign_awaiting: wide(offset_of!(BackendLoad, foreign_awaiting)),
+        foreign_streaming: wide(offset_of!(BackendLoad, foreign_streaming)),
+        unknown: wide(offset_of!(BackendLoad, unknown)),
+        workers: slots(offset_of!(BackendLoad, workers)),
+        q_tokens: slots(offset_of!(BackendLoad, q_tokens)),
+        c_tokens: slots(offset_of!(BackendLoad, c_tokens)),
+        remote_in_flight: region.u32(base + offset_of!(BackendLoad, remote_in_flight)).load(Relaxed),
+        remote_at_ns: wide(offset_of!(BackendLoad, remote_at_ns)),
+        ..BackendLoad::ZERO
     }
 }
 

@@ -4,7 +4,8 @@
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
 //! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
 //! `anchor` (what happens when this process dies), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
-//! being a router), `detach`. [`Account`] does
+//! being a router), `detach`,
+//! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
@@ -18,6 +19,7 @@ pub mod guard;
 mod kernel;
 pub mod ledger;
 mod links;
+pub mod local;
 mod log;
 mod maps;
 mod pins;

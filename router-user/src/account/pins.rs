@@ -1,6 +1,7 @@
 //! The directory of pins: where it must lie, who may look, and whether what is pinned there is ours.
 //!
-//! `<pin-dir>/v1/` holds the maps by name and `links/<cgroup id>/<program>`. Invariant: a pinned map is used only
+//! `<pin-dir>/v1/` holds the maps by name and `links/<cgroup id>/<program>`; those of the agent beside them, with
+//! `agent/<cgroup id>/<program>`. The two sets come and go without each other. Invariant: a pinned map is used only
 //! after its type, sizes and flags were compared: a mapping with another stride would corrupt silently.
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -9,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, MapError, MapInfo, MapType};
-use router_common::limits::{LAYOUT_VERSION, MAX_BACKENDS, MAX_WORKERS};
-use router_common::{BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+use router_common::limits::{LAYOUT_VERSION, MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
+use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
 
 use super::bpffs;
 use super::error::{KernelError, one_line};
@@ -36,6 +37,15 @@ impl Shape {
         Self { name, kind: MapType::Array, key: 4, value: size_of::<T>(), entries, flags: BPF_F_MMAPABLE }
     }
 
+    const fn hash<K>(name: &'static str, entries: usize) -> Self {
+        Self { name, kind: MapType::Hash, key: size_of::<K>(), value: 4, entries, flags: 0 }
+    }
+
+    const fn storage<T>(name: &'static str) -> Self {
+        let value = size_of::<T>();
+        Self { name, kind: MapType::SkStorage, key: 4, value, entries: 0, flags: BPF_F_NO_PREALLOC }
+    }
+
     fn fits(&self, map: &MapInfo) -> bool {
         map.map_type().is_ok_and(|kind| kind == self.kind)
             && map.key_size() as usize == self.key
@@ -45,72 +55,93 @@ impl Shape {
     }
 }
 
-const SHAPES: [Shape; 6] = [
+const ROUTER_SHAPES: [Shape; 6] = [
     Shape::array::<BackendLoad>("LOAD", MAX_BACKENDS),
     Shape::array::<WorkerSlot>("WORKERS", MAX_WORKERS),
     Shape::array::<BackendName>("NAMES", MAX_BACKENDS),
-    Shape {
-        name: "BACKENDS",
-        kind: MapType::Hash,
-        key: size_of::<BackendAddr>(),
-        value: 4,
-        entries: MAX_BACKENDS,
-        flags: 0,
-    },
-    Shape {
-        name: "SOCKS",
-        kind: MapType::SkStorage,
-        key: 4,
-        value: size_of::<SockState>(),
-        entries: 0,
-        flags: BPF_F_NO_PREALLOC,
-    },
+    Shape::hash::<BackendAddr>("BACKENDS", MAX_BACKENDS),
+    Shape::storage::<SockState>("SOCKS"),
     Shape { name: "AYA_LOGS", kind: MapType::RingBuf, key: 0, value: 0, entries: 0, flags: 0 },
 ];
 
-/// The directory of this layout's pins.
+const AGENT_SHAPES: [Shape; 4] = [
+    Shape::array::<BackendLoad>("LOCAL_LOAD", MAX_LOCAL_PORTS),
+    Shape::hash::<u32>("LOCAL_PORTS", MAX_LOCAL_PORTS),
+    Shape::storage::<SockState>("LOCAL_SOCKS"),
+    Shape::storage::<Answer>("LOCAL_ANSWERS"),
+];
+
+/// Whose pins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Set {
+    /// Those of the routers.
+    Router,
+    /// Those of the agent.
+    Agent,
+}
+
+impl Set {
+    const fn shapes(self) -> &'static [Shape] {
+        match self {
+            Self::Router => &ROUTER_SHAPES,
+            Self::Agent => &AGENT_SHAPES,
+        }
+    }
+
+    const fn links(self) -> &'static str {
+        match self {
+            Self::Router => "links",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// The directory of this layout's pins, and which of them are meant.
 #[derive(Clone, Debug)]
-pub(super) struct PinDir(PathBuf);
+pub(super) struct PinDir {
+    path: PathBuf,
+    set: Set,
+}
 
 impl PinDir {
     /// Makes the directories, and mounts the BPF file system at its usual place if it is missing there.
     ///
     /// # Errors
     /// [`KernelError::NotBpffs`] and [`KernelError::Pins`].
-    pub(super) fn create(pin_dir: &Path) -> Result<Self, KernelError> {
+    pub(super) fn create(pin_dir: &Path, set: Set) -> Result<Self, KernelError> {
         bpffs::ensure(pin_dir)?;
-        let dir = Self::at(pin_dir);
+        let dir = Self::at(pin_dir, set);
         let links = dir.links();
         DirBuilder::new().recursive(true).mode(0o700).create(&links).map_err(KernelError::pins(&links))?;
         Ok(dir)
     }
 
     /// The directory, whether it is there or not.
-    pub(super) fn at(pin_dir: &Path) -> Self {
-        Self(pin_dir.join(format!("v{LAYOUT_VERSION}")))
+    pub(super) fn at(pin_dir: &Path, set: Set) -> Self {
+        Self { path: pin_dir.join(format!("v{LAYOUT_VERSION}")), set }
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     pub(super) fn exists(&self) -> bool {
-        self.0.is_dir()
+        self.path.is_dir()
     }
 
     /// Where links lie, one directory a cgroup.
     pub(super) fn links(&self) -> PathBuf {
-        self.0.join("links")
+        self.path.join(self.set.links())
     }
 
     /// Where a map lies.
     pub(super) fn map(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
-    /// Names of all maps that are pinned.
-    pub(super) fn map_names() -> impl Iterator<Item = &'static str> {
-        SHAPES.iter().map(|shape| shape.name)
+    /// Names of all maps of the set.
+    pub(super) fn map_names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.set.shapes().iter().map(|shape| shape.name)
     }
 
     /// Excludes other processes from giving rows away, attaching and detaching, until the file is dropped.
@@ -121,9 +152,9 @@ impl PinDir {
         let end = Instant::now() + LOCK_WAIT;
         while Instant::now() < end {
             // Opened anew each time: a detach may have removed the directory that the lock was tried on.
-            let file = File::open(&self.0)?;
+            let file = File::open(&self.path)?;
             match file.try_lock() {
-                Ok(()) if file.metadata()?.ino() == fs::metadata(&self.0)?.ino() => return Ok(file),
+                Ok(()) if file.metadata()?.ino() == fs::metadata(&self.path)?.ino() => return Ok(file),
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
                 Err(TryLockError::Error(error)) => return Err(error),
@@ -137,7 +168,7 @@ impl PinDir {
     /// # Errors
     /// [`KernelError::Pins`].
     pub(super) fn remove_maps(&self) -> Result<(), KernelError> {
-        for name in Self::map_names() {
+        for name in self.map_names() {
             let path = self.map(name);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -154,7 +185,8 @@ impl PinDir {
     /// # Errors
     /// [`KernelError::Layout`] if it is something else, [`KernelError::Pins`] if it cannot be looked at.
     pub(super) fn open(&self, name: &str) -> Result<Option<MapData>, KernelError> {
-        let shape = SHAPES.iter().find(|shape| shape.name == name).expect("invariant: callers name own maps");
+        let shape = self.set.shapes().iter().find(|shape| shape.name == name);
+        let shape = shape.expect("invariant: callers name maps of the set");
         let path = self.map(name);
         if !path.try_exists().map_err(KernelError::pins(&path))? {
             return Ok(None);
@@ -178,7 +210,7 @@ impl PinDir {
     /// # Errors
     /// As [`Self::open`], and [`KernelError::NothingPinned`].
     pub(super) fn open_existing(&self, name: &str) -> Result<MapData, KernelError> {
-        self.open(name)?.ok_or_else(|| KernelError::NothingPinned(self.0.clone()))
+        self.open(name)?.ok_or_else(|| KernelError::NothingPinned(self.path.clone()))
     }
 
     /// Whether every map is pinned, and each in this layout.
@@ -187,7 +219,7 @@ impl PinDir {
     /// As [`Self::open`].
     pub(super) fn is_complete(&self) -> Result<bool, KernelError> {
         let mut complete = true;
-        for name in Self::map_names() {
+        for name in self.map_names() {
             complete &= self.open(name)?.is_some();
         }
         Ok(complete)

@@ -12,7 +12,7 @@ use super::error::{KernelError, one_line};
 use super::kernel;
 use super::links::{self, Link};
 use super::maps::{Table, ids};
-use super::pins::PinDir;
+use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows;
 
@@ -55,7 +55,7 @@ impl View {
     /// # Errors
     /// [`KernelError::NothingPinned`], [`KernelError::Layout`], or why they cannot be read.
     pub fn open(pin_dir: &Path) -> Result<Self, KernelError> {
-        let dir = PinDir::at(pin_dir);
+        let dir = PinDir::at(pin_dir, Set::Router);
         let [load, workers, names] = ["LOAD", "WORKERS", "NAMES"].map(|name| dir.open_existing(name));
         let (load, workers, names) = (load?, workers?, names?);
         let table = Table::over(load.fd().as_fd(), workers.fd().as_fd(), names.fd().as_fd(), Access::Read)
@@ -129,8 +129,12 @@ pub struct Pinned {
 /// # Errors
 /// A directory cannot be listed.
 pub fn pinned(pin_dir: &Path) -> Result<Pinned, KernelError> {
-    let dir = PinDir::at(pin_dir);
-    let maps = PinDir::map_names().filter(|name| dir.map(name).exists()).collect();
-    let links = links::pinned(&dir).map_err(KernelError::pins(&dir.links()))?;
-    Ok(Pinned { path: dir.path().to_owned(), maps, links })
+    let path = PinDir::at(pin_dir, Set::Router).path().to_owned();
+    let mut all = Pinned { path, maps: Vec::new(), links: Vec::new() };
+    for set in [Set::Router, Set::Agent] {
+        let dir = PinDir::at(pin_dir, set);
+        all.maps.extend(dir.map_names().filter(|name| dir.map(name).exists()));
+        all.links.extend(links::pinned(&dir).map_err(KernelError::pins(&dir.links()))?);
+    }
+    Ok(all)
 }

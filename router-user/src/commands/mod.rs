@@ -1,5 +1,6 @@
 //! One file a subcommand.
 
+pub mod agent;
 pub mod bpf;
 pub mod check;
 mod client;

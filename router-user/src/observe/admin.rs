@@ -63,18 +63,26 @@ impl Admin {
                 "no such path: /metrics, /status, /healthz, /readyz\n".to_owned(),
             ),
         };
-        let is_read = [Method::GET, Method::HEAD].contains(method);
-        if !is_read && status != StatusCode::NOT_FOUND {
-            let mut refused =
-                response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET and HEAD\n".to_owned());
-            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return refused;
-        }
-        response(status, content_type, body)
+        read_only(method, response(status, content_type, body))
     }
 }
 
-fn response(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+/// The answer, if the method only reads or there is nothing anyway.
+pub(super) fn read_only(method: &Method, answer: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+    if [Method::GET, Method::HEAD].contains(method) || answer.status() == StatusCode::NOT_FOUND {
+        return answer;
+    }
+    let mut refused =
+        response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET and HEAD\n".to_owned());
+    refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    refused
+}
+
+pub(super) fn response(
+    status: StatusCode,
+    content_type: &'static str,
+    body: String,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -83,6 +91,14 @@ fn response(status: StatusCode, content_type: &'static str, body: String) -> Res
 
 /// Serves for ever. Dropping the future closes the listener and all connections.
 pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
+    serve_with(listener, move |method, path| admin.answer(method, path)).await;
+}
+
+/// Serves for ever what `answer` says.
+pub(super) async fn serve_with<F>(listener: TcpListener, answer: F)
+where
+    F: Fn(&Method, &str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+{
     let permits = Arc::new(Semaphore::new(CONNS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -98,10 +114,10 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
                 continue;
             }
         };
-        let admin = Arc::clone(&admin);
+        let answer = answer.clone();
         connections.spawn(async move {
             let service = service_fn(|request: Request<Incoming>| {
-                let answer = admin.answer(request.method(), request.uri().path());
+                let answer = answer(request.method(), request.uri().path());
                 async move { Ok::<_, Infallible>(answer) }
             });
             let connection = http1::Builder::new()

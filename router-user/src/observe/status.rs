@@ -291,7 +291,7 @@ fn labels(b: &BackendStatus) -> [(&'static str, &str); 2] {
     [("pool", b.pool.as_str()), ("backend", b.url.as_str())]
 }
 
-fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
+pub(super) fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -141,6 +141,7 @@ const BANS: &[Ban] = &[
             "router-user/src/parse",
             "router-user/src/backends/scrape",
             "router-user/src/observe/admin",
+            "router-user/src/observe/agent",
             "router-user/src/observe/status",
             // These write JSON: answers of the router's own, and what commands print and replay.
             "router-user/src/error.rs",

@@ -1,0 +1,187 @@
+//! What an agent shows: `/metrics`, `/status` and `/healthz`, read from the rows at each request.
+//!
+//! Labels are ports of the configuration. Requests that cannot be told (TLS, HTTP/2) are in no gauge of requests; how
+//! many connections are like that is a gauge of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Method, Response, StatusCode};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::{Registry, Unit};
+use router_common::BackendLoad;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::admin::{read_only, response, serve_with};
+use super::metrics;
+use super::status::gauges;
+use crate::account::local::LocalRow;
+
+/// What is shown; each call reads the maps.
+pub trait Rows: Send + Sync + 'static {
+    /// A row a port.
+    fn rows(&self) -> Vec<LocalRow>;
+}
+
+impl<F: Fn() -> Vec<LocalRow> + Send + Sync + 'static> Rows for F {
+    fn rows(&self) -> Vec<LocalRow> {
+        self()
+    }
+}
+
+/// Serves for ever. Dropping the future closes the listener and all connections.
+pub async fn serve(listener: TcpListener, source: impl Rows) {
+    let source: Arc<dyn Rows> = Arc::new(source);
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(RowCollector(Arc::clone(&source))));
+    let registry = Arc::new(registry);
+    serve_with(listener, move |method, path| answer(method, path, &registry, &*source)).await;
+}
+
+fn answer(method: &Method, path: &str, registry: &Registry, source: &dyn Rows) -> Response<Full<Bytes>> {
+    let (status, content_type, body) = match path {
+        "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics::encode(registry)),
+        "/status" => (StatusCode::OK, "application/json", status(&source.rows()).to_string()),
+        "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "text/plain", "no such path: /metrics, /status, /healthz\n".to_owned()),
+    };
+    read_only(method, response(status, content_type, body))
+}
+
+fn status(rows: &[LocalRow]) -> serde_json::Value {
+    let engine = |row: &LocalRow| {
+        let load = &row.load;
+        json!({
+            "port": row.port,
+            "in_flight": row.in_flight(),
+            "awaiting": load.awaiting,
+            "streaming": load.streaming,
+            "unknown": load.unknown,
+            "conns": load.conns,
+            "opened": load.opened,
+            "closed": load.closed,
+            "resets": load.resets,
+            "request_bytes": load.tx_bytes,
+            "response_bytes": load.rx_bytes,
+            "ttfb_seconds": mean_ttfb(load),
+        })
+    };
+    json!({ "engines": rows.iter().map(engine).collect::<Vec<_>>() })
+}
+
+fn mean_ttfb(load: &BackendLoad) -> Option<f64> {
+    (load.ttfb_count > 0).then(|| load.ttfb_ns as f64 / load.ttfb_count as f64 / 1e9)
+}
+
+struct RowCollector(Arc<dyn Rows>);
+
+impl fmt::Debug for RowCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RowCollector")
+    }
+}
+
+type Gauge = (&'static str, &'static str, fn(&LocalRow) -> u64);
+const GAUGES: [Gauge; 5] = [
+    ("unlatch_local_in_flight", "Requests of all clients in flight at the engine", LocalRow::in_flight),
+    ("unlatch_local_awaiting", "Of these, those without a byte of an answer", |row| row.load.awaiting),
+    ("unlatch_local_streaming", "Of these, those being answered", |row| row.load.streaming),
+    ("unlatch_local_connections", "Connections to the engine", |row| row.load.conns),
+    ("unlatch_local_unknown", "Of these, those whose requests cannot be told", |row| row.load.unknown),
+];
+
+type Counter = (&'static str, &'static str, fn(&BackendLoad) -> u64);
+const COUNTERS: [Counter; 6] = [
+    ("unlatch_local_connections_opened", "Connections that clients opened", |load| load.opened),
+    ("unlatch_local_connections_closed", "Connections that ended", |load| load.closed),
+    ("unlatch_local_resets", "Connections that a client broke", |load| load.resets),
+    ("unlatch_local_answers", "Answers that began", |load| load.ttfb_count),
+    ("unlatch_local_request_bytes", "Bytes of requests", |load| load.tx_bytes),
+    ("unlatch_local_response_bytes", "Bytes of answers", |load| load.rx_bytes),
+];
+
+impl Collector for RowCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let rows = self.0.rows();
+        for (name, help, value) in GAUGES {
+            let samples = rows.iter().map(|row| ([("port", row.port.to_string())], value(row) as f64));
+            gauges(&mut encoder, name, help, samples)?;
+        }
+        for (name, help, value) in COUNTERS {
+            counters(&mut encoder, name, help, None, rows.iter().map(|row| (row.port, value(&row.load))))?;
+        }
+        let ttfb = rows.iter().map(|row| (row.port, row.load.ttfb_ns as f64 / 1e9));
+        let help = "Sum of the times from request to first byte";
+        counters(&mut encoder, "unlatch_local_ttfb", help, Some(&Unit::Seconds), ttfb)
+    }
+}
+
+fn counters<V: EncodeCounterValue>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    samples: impl Iterator<Item = (u16, V)>,
+) -> Result<(), fmt::Error> {
+    let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+    for (port, value) in samples {
+        let labels = [("port", port.to_string())];
+        metric.encode_family(&labels)?.encode_counter(&value, None::<&Exemplar<[(&str, &str); 0], u64>>)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RowCollector, Rows, answer, metrics, status};
+    use crate::account::local::LocalRow;
+    use hyper::Method;
+    use prometheus_client::registry::Registry;
+    use router_common::BackendLoad;
+    use std::sync::Arc;
+
+    fn rows() -> Vec<LocalRow> {
+        let load = BackendLoad {
+            awaiting: 2,
+            streaming: 3,
+            conns: 9,
+            ttfb_ns: 3_000_000_000,
+            ttfb_count: 2,
+            ..BackendLoad::ZERO
+        };
+        vec![LocalRow { port: 8000, load }, LocalRow { port: 8001, load: BackendLoad::ZERO }]
+    }
+
+    #[test]
+    fn every_port_is_shown_and_no_answer_is_no_time() {
+        let shown = status(&rows());
+        assert_eq!(shown["engines"][0]["in_flight"], 5);
+        assert_eq!(shown["engines"][0]["ttfb_seconds"], 1.5);
+        assert_eq!(shown["engines"][1]["ttfb_seconds"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn metrics_carry_the_port_and_other_methods_are_refused() {
+        let source: Arc<dyn Rows> = Arc::new(rows);
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(RowCollector(Arc::clone(&source))));
+        let text = metrics::encode(&registry);
+        for line in [
+            "unlatch_local_in_flight{port=\"8000\"} 5",
+            "unlatch_local_connections{port=\"8000\"} 9",
+            "unlatch_local_answers_total{port=\"8000\"} 2",
+            "unlatch_local_ttfb_seconds_total{port=\"8000\"} 1.5",
+        ] {
+            assert!(text.lines().any(|l| l.starts_with(line)), "{line} in\n{text}");
+        }
+        let code = |method, path| answer(&method, path, &registry, &*source).status().as_u16();
+        assert_eq!((code(Method::GET, "/status"), code(Method::POST, "/status")), (200, 405));
+        assert_eq!((code(Method::GET, "/healthz"), code(Method::GET, "/")), (200, 404));
+    }
+}
