@@ -14,6 +14,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Su
 use crate::commands::bpf::BpfArgs;
 use crate::commands::check::CheckArgs;
 use crate::commands::demo::DemoArgs;
+use crate::commands::edge::EdgeArgs;
 use crate::commands::engine::EngineArgs;
 use crate::commands::replay::ReplayArgs;
 use crate::commands::status::StatusArgs;
@@ -54,6 +55,8 @@ pub enum Cmd {
     Status(StatusArgs),
     /// Show or take off the BPF programs and pins.
     Bpf(BpfArgs),
+    /// Show or change what the edge guard drops.
+    Edge(EdgeArgs),
 }
 
 /// Parses the command line. Help and version are printed and end with 0, wrong usage with [`EXIT_USAGE`].
