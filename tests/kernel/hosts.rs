@@ -1,11 +1,11 @@
 //! Two hosts and a cable: this thread's network namespace is the router's, another thread's the clients'.
 //!
 //! Both go with their threads, and the cable with them. What this thread starts from then on is on the router's host.
-#![expect(unsafe_code, reason = "unshare")]
+#![expect(unsafe_code, reason = "unshare and raw sockets")]
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -49,6 +49,13 @@ pub(crate) fn connect_hosts() -> io::Result<Clients> {
     set_up(DEVICE, &ROUTER);
     let clients = Clients { jobs: Some(jobs), thread: Some(thread) };
     clients.run(|| set_up("client0", &CLIENTS));
+    // The kernel takes a moment to pass packets over a new cable.
+    for client in CLIENTS {
+        let router = ROUTER[usize::from(client.contains(':'))];
+        let listener = TcpListener::bind((router, 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        router_tests::wait::until("packets pass", || !clients.connect(client, to, 1).is_empty());
+    }
     Ok(clients)
 }
 
@@ -127,4 +134,26 @@ impl Drop for Clients {
         // A job's own panic was told where it was waited for.
         let _ended = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// Puts a frame on the cable as it is. To be called on the clients' host.
+pub(crate) fn send_frame(frame: &[u8]) {
+    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+    let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
+    let ifindex = netdevice::name_to_index(any, "client0").unwrap();
+    // SAFETY: all fields are integers.
+    let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    to.sll_family = libc::AF_PACKET as u16;
+    to.sll_ifindex = ifindex as i32;
+    // SAFETY: no pointer is passed.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    assert!(fd >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: a descriptor that was just made, and that nobody else owns.
+    let raw = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
+    let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the frame and the address live through the call, with their sizes.
+    let sent = unsafe {
+        libc::sendto(raw.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0, (&raw const to).cast(), size)
+    };
+    assert_eq!(usize::try_from(sent), Ok(frame.len()), "{}", io::Error::last_os_error());
 }
