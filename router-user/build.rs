@@ -1,7 +1,8 @@
-//! Chooses the BPF object that the router embeds: `UNLATCH_BPF_OBJECT` is its path for `include_bytes!`.
+//! Chooses the BPF objects that the router embeds: `UNLATCH_BPF_OBJECT` (the load signal) and
+//! `UNLATCH_BPF_EDGE_OBJECT` (the edge guard) are their paths for `include_bytes!`.
 //!
-//! The object that `cargo xtask ebpf` built, if the recorded hash of its sources is this checkout's; else the
-//! committed copy; else an empty file, which stands for "no kernel side". It compiles nothing itself, so that
+//! Those that `cargo xtask ebpf` built, if the recorded hash of their sources is this checkout's; else the
+//! committed copies; else empty files, which stand for "no kernel side". It compiles nothing itself, so that
 //! plain `cargo build` works where no BPF toolchain is. Invariant: a built object of other sources is never
 //! embedded.
 
@@ -15,6 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+const OBJECTS: [(&str, &str); 2] =
+    [("inflight.o", "UNLATCH_BPF_OBJECT"), ("edge.o", "UNLATCH_BPF_EDGE_OBJECT")];
+
 fn main() -> io::Result<()> {
     let path =
         |name| env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(format!("no {name}")));
@@ -25,14 +29,16 @@ fn main() -> io::Result<()> {
     watch(root, &built_dir);
 
     let sources = source_hash::of_checkout(root)?;
-    let object = match read_built(&built_dir, &sources)? {
-        Some(object) => object,
-        None => read_committed(&root.join("router-ebpf/object"), &sources)?,
-    };
-    // A copy, so that what was judged is what gets embedded.
-    let chosen = out_dir.join("inflight.o");
-    fs::write(&chosen, object)?;
-    println!("cargo::rustc-env=UNLATCH_BPF_OBJECT={}", chosen.display());
+    for (name, variable) in OBJECTS {
+        let object = match read_built(&built_dir, name, &sources)? {
+            Some(object) => object,
+            None => read_committed(&root.join("router-ebpf/object"), name, &sources)?,
+        };
+        // A copy, so that what was judged is what gets embedded.
+        let chosen = out_dir.join(name);
+        fs::write(&chosen, object)?;
+        println!("cargo::rustc-env={variable}={}", chosen.display());
+    }
     Ok(())
 }
 
@@ -59,23 +65,23 @@ fn watch(root: &Path, built_dir: &Path) {
     }
 }
 
-fn read_built(dir: &Path, sources: &str) -> io::Result<Option<Vec<u8>>> {
-    match fs::read_to_string(dir.join("inflight.sources")) {
-        Ok(recorded) if recorded.trim() == sources => fs::read(dir.join("inflight.o")).map(Some),
+fn read_built(dir: &Path, name: &str, sources: &str) -> io::Result<Option<Vec<u8>>> {
+    match fs::read_to_string(dir.join("objects.sources")) {
+        Ok(recorded) if recorded.trim() == sources => fs::read(dir.join(name)).map(Some),
         _ => Ok(None),
     }
 }
 
-/// The committed object, with a warning where it is of other sources: its maps may then not fit the router.
-fn read_committed(dir: &Path, sources: &str) -> io::Result<Vec<u8>> {
-    let object = match fs::read(dir.join("inflight.o")) {
+/// A committed object, with a warning where it is of other sources: its maps may then not fit the router.
+fn read_committed(dir: &Path, name: &str, sources: &str) -> io::Result<Vec<u8>> {
+    let object = match fs::read(dir.join(name)) {
         Ok(object) => object,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let versions = fs::read_to_string(dir.join("versions.toml"))?;
     if !versions.lines().any(|line| line == format!("sources = \"{sources}\"")) {
-        println!("cargo::warning=the committed BPF object is of other sources: run `cargo xtask ebpf`");
+        println!("cargo::warning=the committed {name} is of other sources: run `cargo xtask ebpf`");
     }
     Ok(object)
 }

@@ -6,6 +6,7 @@
 
 mod backends;
 mod control;
+mod edge;
 mod kernel;
 mod workers;
 
@@ -24,6 +25,7 @@ use crate::account::{Account, KernelError, Ledger, Role};
 use crate::backends::{Registry, Target};
 use crate::config::Config;
 use crate::decisions::Recorder;
+use crate::edge::Edge;
 use crate::observe::status::pool;
 use crate::parse::Names;
 use crate::proxy::body::Budget;
@@ -123,6 +125,8 @@ impl Router {
         let connections = Arc::new(Connections::new(config.limits.client_conns_max));
         connections.counters().register(series.sub_registry_with_prefix("unlatch"));
 
+        let edge = edge::start(&config, addr.port(), &mut series);
+
         let hash_key = HashKey::new(random_bytes()?);
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
@@ -149,6 +153,7 @@ impl Router {
             control_plane: Switch::default(),
             workers: Vec::new(),
             control: None,
+            edge,
         };
         // From here on a failure drops `router`, which ends the threads there are.
         router.control = Some(control::start(&router, &config, runtime, admin, series)?);
@@ -193,6 +198,7 @@ pub struct RunningRouter {
     control_plane: Switch,
     workers: Vec<workers::Worker>,
     control: Option<control::Control>,
+    edge: Option<Edge>,
 }
 
 /// How a shutdown went.
@@ -270,6 +276,8 @@ impl RunningRouter {
         self.workers.drain(..).for_each(workers::Worker::join);
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
+        // Last: what is in flight stays guarded while it drains.
+        drop(self.edge.take());
     }
 }
 

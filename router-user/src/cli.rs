@@ -15,6 +15,7 @@ use crate::commands::agent::AgentArgs;
 use crate::commands::bpf::BpfArgs;
 use crate::commands::check::CheckArgs;
 use crate::commands::demo::DemoArgs;
+use crate::commands::edge::EdgeArgs;
 use crate::commands::engine::EngineArgs;
 use crate::commands::replay::ReplayArgs;
 use crate::commands::status::StatusArgs;
@@ -62,6 +63,8 @@ pub enum Cmd {
     Agent(AgentArgs),
     /// Show or take off the BPF programs and pins.
     Bpf(BpfArgs),
+    /// Show or change what the edge guard drops.
+    Edge(EdgeArgs),
 }
 
 /// Parses the command line. Help and version are printed and end with 0, wrong usage with [`EXIT_USAGE`].

@@ -1,6 +1,6 @@
 //! Unlatch's router, in the order a request meets it: [`accept`] → [`parse`] → pick (crate `router-policy`) →
 //! [`forward`] → [`account`] → [`observe`]; [`proxy`] is the whole request on one screen, [`backends`] knows the
-//! engines, [`config`] what was asked for, [`app`] wires all of it.
+//! engines, [`config`] what was asked for, [`edge`] guards the listener's port, [`app`] wires all of it.
 
 pub mod accept;
 pub mod account;
@@ -11,6 +11,7 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod decisions;
+pub mod edge;
 pub mod error;
 pub mod forward;
 pub mod observe;

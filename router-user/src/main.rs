@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use router_user::cli::{self, Cmd, EXIT_INTERNAL};
-use router_user::commands::{agent, bpf, check, demo, engine, replay, serve, status};
+use router_user::commands::{agent, bpf, check, demo, edge, engine, replay, serve, status};
 
 // What it saves against the system's allocator has not been measured yet.
 #[global_allocator]
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Cmd::Top(args) => router_user::commands::top::run(&args),
         Cmd::Agent(args) => agent::run(&args),
         Cmd::Bpf(args) => bpf::run(&args),
+        Cmd::Edge(args) => edge::run(&args),
     };
     ended.unwrap_or_else(|error| {
         // Nothing is left to do if stderr is closed.

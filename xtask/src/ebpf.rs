@@ -1,4 +1,4 @@
-//! `ebpf`: builds the BPF object so that the same sources and tools give the same bytes anywhere.
+//! `ebpf`: builds the BPF objects so that the same sources and tools give the same bytes anywhere.
 //!
 //! Three uses: build into the target directory, `--commit` also into the checkout, `--check` against what the
 //! checkout holds. Invariant: no path of this machine gets into the object; every one is remapped, and a build
@@ -21,6 +21,9 @@ use crate::versions::Versions;
 
 const TRIPLE: &str = "bpfel-unknown-none";
 
+/// The binaries of router-ebpf, each an object of its own.
+const OBJECTS: [&str; 2] = ["inflight", "edge"];
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also write the object and the versions that made it to router-ebpf/object
@@ -40,45 +43,55 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
         return check(ws);
     }
     setup::bpf_toolchain(ws)?;
-    let (object, versions) = build(ws)?;
-    println!("{}: {} bytes, sources {}", ws.show(&ws.built_object()), object.len(), versions.sources);
+    let (objects, versions) = build(ws)?;
+    for (name, object) in OBJECTS.iter().zip(&objects) {
+        println!("{}: {} bytes, sources {}", ws.show(&ws.built_object(name)), object.len(), versions.sources);
+    }
     if args.commit {
-        let place = ws.committed_object();
-        fs::create_dir_all(place.parent().context("invariant: the object lies in a directory")?)?;
-        fs::write(&place, &object)?;
-        fs::write(ws.committed_versions(), versions.to_toml())?;
-        println!("{}: written, with versions.toml", ws.show(&place));
+        let record = ws.committed_versions();
+        fs::create_dir_all(record.parent().context("invariant: the record lies in a directory")?)?;
+        for (name, object) in OBJECTS.iter().zip(&objects) {
+            fs::write(ws.committed_object(name), object)?;
+            println!("{}: written", ws.show(&ws.committed_object(name)));
+        }
+        fs::write(&record, versions.to_toml())?;
+        println!("{}: written", ws.show(&record));
     }
     Ok(())
 }
 
-/// Brings the built object up to date, where the toolchain is; else says why the committed copy is embedded.
+/// Brings the built objects up to date, where the toolchain is; else says why the committed copies are embedded.
 ///
 /// # Errors
 /// When the programs do not build.
 pub(crate) fn build_if_possible(ws: &Workspace) -> Result<()> {
     let recorded = fs::read_to_string(ws.built_sources()).unwrap_or_default();
-    if recorded.trim() == source_hash::of_checkout(&ws.root)? && ws.built_object().is_file() {
+    if recorded.trim() == source_hash::of_checkout(&ws.root)?
+        && OBJECTS.iter().all(|name| ws.built_object(name).is_file())
+    {
         return Ok(());
     }
     if let Err(missing) = Toolchain::find(ws) {
-        println!("BPF object: the committed copy is embedded ({missing:#})");
+        println!("BPF objects: the committed copies are embedded ({missing:#})");
         return Ok(());
     }
-    println!("BPF object: building");
+    println!("BPF objects: building");
     build(ws).map(drop)
 }
 
-/// Compares the committed object with its sources, and with a fresh build where one must give the same bytes.
+/// Compares the committed objects with their sources, and with a fresh build where one must give the same bytes.
 ///
 /// # Errors
-/// When there is no committed object, it is of other sources, or the bytes differ.
+/// When there is no committed object, one is of other sources, or the bytes differ.
 pub(crate) fn check(ws: &Workspace) -> Result<()> {
-    let committed =
-        fs::read(ws.committed_object()).context("no committed object: run `cargo xtask ebpf --commit`")?;
+    let committed = OBJECTS.map(|name| fs::read(ws.committed_object(name)));
+    let committed = committed
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .context("no committed object: run `cargo xtask ebpf --commit`")?;
     let theirs = Versions::read(&ws.committed_versions())?;
     if theirs.sources != source_hash::of_checkout(&ws.root)? {
-        bail!("the committed BPF object was built from other sources: run `cargo xtask ebpf --commit`");
+        bail!("the committed BPF objects were built from other sources: run `cargo xtask ebpf --commit`");
     }
     let ours = match Toolchain::find(ws).and_then(|toolchain| toolchain.versions(ws)) {
         Ok(versions) => versions,
@@ -92,47 +105,49 @@ pub(crate) fn check(ws: &Workspace) -> Result<()> {
         return Ok(());
     }
     let (built, _) = build(ws)?;
-    if built != committed {
-        bail!(
-            "{} and {} differ although the same versions made them: run `cargo xtask ebpf --commit`",
-            ws.show(&ws.built_object()),
-            ws.show(&ws.committed_object())
-        );
+    for ((name, built), committed) in OBJECTS.iter().zip(&built).zip(&committed) {
+        if built != committed {
+            bail!(
+                "{} and {} differ although the same versions made them: run `cargo xtask ebpf --commit`",
+                ws.show(&ws.built_object(name)),
+                ws.show(&ws.committed_object(name))
+            );
+        }
+        println!("ebpf --check: {name}.o is what its sources give, bit for bit ({} bytes)", built.len());
     }
-    println!(
-        "ebpf --check: the committed object is what its sources give, bit for bit ({} bytes)",
-        built.len()
-    );
     Ok(())
 }
 
-/// Builds, strips and stores the object; returns it with what made it.
-fn build(ws: &Workspace) -> Result<(Vec<u8>, Versions)> {
+/// Builds, strips and stores the objects; returns them, in the order of [`OBJECTS`], with what made them.
+fn build(ws: &Workspace) -> Result<(Vec<Vec<u8>>, Versions)> {
     let toolchain = Toolchain::find(ws)?;
     // The registry's directories must exist before they can be remapped.
     run::show(run::cargo().args(["fetch", "--locked", "--quiet"]).current_dir(&ws.root))?;
     let sources = source_hash::of_checkout(&ws.root)?;
     let linked = toolchain.compile(ws)?;
-    let object = bpf_object::strip(&fs::read(&linked)?)?;
+    let strip = |name| bpf_object::strip(&fs::read(linked.join(name))?);
+    let objects = OBJECTS.into_iter().map(strip).collect::<Result<Vec<_>>>()?;
     for place in [&ws.root, &ws.target, &cargo_home()?, &toolchain.rustc.sysroot] {
-        if contains(&object, place.to_string_lossy().as_bytes()) {
-            bail!("the object holds the path {}: it would differ on another machine", place.display());
+        if objects.iter().any(|object| contains(object, place.to_string_lossy().as_bytes())) {
+            bail!("an object holds the path {}: it would differ on another machine", place.display());
         }
     }
     let versions = toolchain.versions(ws)?;
     if versions.sources != sources {
         bail!("the sources changed during the build: run it again");
     }
-    // Object and record are two files: without its record an object is not embedded, so the record goes last.
+    // Without the record no object is embedded, so it goes last.
     let record = ws.built_sources();
     fs::create_dir_all(record.parent().context("invariant: the record lies in a directory")?)?;
     match fs::remove_file(&record) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    fs::write(ws.built_object(), &object)?;
+    for (name, object) in OBJECTS.iter().zip(&objects) {
+        fs::write(ws.built_object(name), object)?;
+    }
     fs::write(&record, format!("{sources}\n"))?;
-    Ok((object, versions))
+    Ok((objects, versions))
 }
 
 /// What a build needs, found and not installed.
@@ -165,7 +180,7 @@ impl Toolchain {
         })
     }
 
-    /// Compiles and links; returns the linker's output.
+    /// Compiles and links; returns the directory of the linker's output.
     ///
     /// A target directory of its own: the wrapped rustc would else invalidate everything the plain one compiled.
     fn compile(&self, ws: &Workspace) -> Result<PathBuf> {
@@ -177,16 +192,8 @@ impl Toolchain {
         }
         let mut cargo = run::cargo();
         cargo
-            .args([
-                "build",
-                "--locked",
-                "--quiet",
-                "--release",
-                "--package",
-                "router-ebpf",
-                "--bin",
-                "inflight",
-            ])
+            .args(["build", "--locked", "--quiet", "--release", "--package", "router-ebpf"])
+            .args(OBJECTS.iter().flat_map(|name| ["--bin", name]))
             .args(["--target", TRIPLE, "-Zbuild-std=core", "--target-dir"])
             .arg(&target)
             .current_dir(&ws.root)
@@ -200,7 +207,7 @@ impl Toolchain {
             cargo.env("RUSTC", wrapper);
         }
         run::show(&mut cargo).context("the BPF programs do not build")?;
-        Ok(target.join(TRIPLE).join("release/inflight"))
+        Ok(target.join(TRIPLE).join("release"))
     }
 
     /// Every directory whose name could get into debug information, with what to write there.

@@ -44,22 +44,22 @@ impl Workspace {
         self.tools().join("bin").join(name)
     }
 
-    /// The object that `ebpf` built here.
-    pub(crate) fn built_object(&self) -> PathBuf {
-        self.target.join("bpf/inflight.o")
+    /// An object that `ebpf` built here.
+    pub(crate) fn built_object(&self, name: &str) -> PathBuf {
+        self.target.join(format!("bpf/{name}.o"))
     }
 
-    /// The hash of the sources of [`Self::built_object`]; `router-user/build.rs` reads it.
+    /// The hash of the sources of every [`Self::built_object`]; `router-user/build.rs` reads it.
     pub(crate) fn built_sources(&self) -> PathBuf {
-        self.target.join("bpf/inflight.sources")
+        self.target.join("bpf/objects.sources")
     }
 
-    /// The object in the checkout, for machines without a BPF toolchain.
-    pub(crate) fn committed_object(&self) -> PathBuf {
-        self.root.join("router-ebpf/object/inflight.o")
+    /// An object in the checkout, for machines without a BPF toolchain.
+    pub(crate) fn committed_object(&self, name: &str) -> PathBuf {
+        self.root.join(format!("router-ebpf/object/{name}.o"))
     }
 
-    /// What made [`Self::committed_object`].
+    /// What made every [`Self::committed_object`].
     pub(crate) fn committed_versions(&self) -> PathBuf {
         self.root.join("router-ebpf/object/versions.toml")
     }

@@ -48,7 +48,7 @@ impl Versions {
 
     pub(crate) fn to_toml(&self) -> String {
         format!(
-            "# What made inflight.o. Written by `cargo xtask ebpf --commit`.\n\
+            "# What made the objects beside it. Written by `cargo xtask ebpf --commit`.\n\
              rustc = \"{}\"\nbpf_linker = \"{}\"\naya_ebpf = \"{}\"\ncore = \"{}\"\nsources = \"{}\"\n",
             self.rustc, self.bpf_linker, self.aya_ebpf, self.core, self.sources
         )

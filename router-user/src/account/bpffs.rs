@@ -16,7 +16,7 @@ const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 ///
 /// # Errors
 /// [`KernelError::NotBpffs`]; [`KernelError::Pins`] if nothing can be found out.
-pub(super) fn ensure(dir: &Path) -> Result<(), KernelError> {
+pub(crate) fn ensure(dir: &Path) -> Result<(), KernelError> {
     let existing = dir.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("/"));
     if is_bpffs(existing).map_err(KernelError::pins(existing))? {
         return Ok(());

@@ -9,7 +9,7 @@ const NEEDED: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12), ("CAP_
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// The needed capabilities that this thread lacks, as one phrase; `None` = it has all.
-pub(super) fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     // Without /proc nothing can be said: the kernel's own answer to the first call then decides.
     missing_in(&fs::read_to_string("/proc/thread-self/status").ok()?)
 }

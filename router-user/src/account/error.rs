@@ -72,7 +72,7 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    pub(super) fn pins(path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn pins(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Pins { path, source }
     }
@@ -90,7 +90,7 @@ fn mount_failed(mount: &Option<io::Error>) -> String {
 const VERIFIER_TALLY: [&str; 3] = ["processed ", "verification time ", "stack depth "];
 
 /// An error and its causes on one line; of a verifier's log only the end, where the verdict is.
-pub(super) fn one_line(error: &dyn std::error::Error) -> String {
+pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {

@@ -37,14 +37,19 @@ use parking_lot::Mutex;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
 use router_policy::{InFlight, LoadTable, Nanos, Seen};
 
+// The edge guard has the same needs of rights and pins.
+pub(crate) use bpffs::ensure as ensure_bpffs;
+pub(crate) use caps::missing as missing_capabilities;
 pub use cgroup::CgroupError;
 pub use detach::{Detach, DetachError, detach};
 pub use error::KernelError;
+pub(crate) use error::one_line;
 pub use guard::InFlightGuard;
 pub use kernel::{KernelMode, KernelOptions, open};
 pub use ledger::{Ledger, Placed};
 pub use links::Link;
 pub use log::LogReader;
+pub(crate) use pins::lock as lock_pins;
 pub use rows::RowError;
 pub use seen::KernelRow;
 

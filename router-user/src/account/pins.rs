@@ -149,18 +149,7 @@ impl PinDir {
     /// # Errors
     /// The directory cannot be opened, or another process holds the lock for more than 5 s.
     pub(super) fn lock(&self) -> io::Result<File> {
-        let end = Instant::now() + LOCK_WAIT;
-        while Instant::now() < end {
-            // Opened anew each time: a detach may have removed the directory that the lock was tried on.
-            let file = File::open(&self.path)?;
-            match file.try_lock() {
-                Ok(()) if file.metadata()?.ino() == fs::metadata(&self.path)?.ino() => return Ok(file),
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock"))
+        lock(&self.path)
     }
 
     /// Unpins every map.
@@ -224,6 +213,25 @@ impl PinDir {
         }
         Ok(complete)
     }
+}
+
+/// Excludes other processes from a directory of pins, until the file is dropped.
+///
+/// # Errors
+/// As [`PinDir::lock`].
+pub(crate) fn lock(dir: &Path) -> io::Result<File> {
+    let end = Instant::now() + LOCK_WAIT;
+    while Instant::now() < end {
+        // Opened anew each time: a detach may have removed the directory that the lock was tried on.
+        let file = File::open(dir)?;
+        match file.try_lock() {
+            Ok(()) if file.metadata()?.ino() == fs::metadata(dir)?.ino() => return Ok(file),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock"))
 }
 
 fn describe(map: &MapInfo) -> String {

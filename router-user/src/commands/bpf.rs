@@ -9,7 +9,8 @@ use clap::{Args, Subcommand};
 use super::output;
 use super::status::UNAVAILABLE;
 use crate::account::view::{self, Pinned, View};
-use crate::account::{Detach, KernelError, Link, detach};
+use crate::account::{Detach, DetachError, Link, detach};
+use crate::edge::{self, EdgeError};
 
 /// The programs and maps that are attached and pinned
 #[derive(Args, Clone, Debug)]
@@ -51,8 +52,8 @@ pub fn run(args: &BpfArgs) -> anyhow::Result<ExitCode> {
         },
         Verb::Detach { force } => {
             let how = if force { Detach::Forced } else { Detach::Careful };
-            match detach(&args.pin_dir, how) {
-                Ok(was) => return output::answer(&report(&was)).map(|()| ExitCode::SUCCESS),
+            match detach_all(&args.pin_dir, how) {
+                Ok(text) => return output::answer(&text).map(|()| ExitCode::SUCCESS),
                 Err(error) => error.to_string(),
             }
         }
@@ -61,10 +62,12 @@ pub fn run(args: &BpfArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(UNAVAILABLE))
 }
 
-fn status(pin_dir: &Path) -> Result<String, KernelError> {
+fn status(pin_dir: &Path) -> Result<String, EdgeError> {
     let pinned = view::pinned(pin_dir)?;
+    let edge = edge::view::pinned(pin_dir)?;
     if pinned.maps.is_empty() && pinned.links.is_empty() {
-        return Ok(format!("nothing is pinned under {}\n", pinned.path.display()));
+        let text = format!("nothing is pinned under {}\n", pinned.path.display());
+        return Ok(text + &edge_lines(&edge, "program  ", "edge maps"));
     }
     let mut text = format!("pins      {}\nmaps      {}\n", pinned.path.display(), pinned.maps.join(" "));
     match View::open(pin_dir) {
@@ -80,7 +83,31 @@ fn status(pin_dir: &Path) -> Result<String, KernelError> {
     for link in &pinned.links {
         let _ = writeln!(text, "program   {}", describe(link));
     }
-    Ok(text)
+    Ok(text + &edge_lines(&edge, "program  ", "edge maps"))
+}
+
+/// The edge guard's share of a listing: its programs and its maps, each with a word before.
+fn edge_lines(edge: &edge::view::Pinned, program: &str, maps: &str) -> String {
+    let mut text = String::new();
+    for device in &edge.devices {
+        let name = device.name().unwrap_or_else(|| format!("number {}, gone", device.ifindex));
+        let _ = writeln!(text, "{program} edge_guard on device {name} ({})", device.mode.as_str());
+    }
+    if !edge.maps.is_empty() {
+        let _ = writeln!(text, "{maps} {}", edge.maps.join(" "));
+    }
+    text
+}
+
+/// Takes off the load signal and the edge guard, or nothing.
+fn detach_all(pin_dir: &Path, how: Detach) -> anyhow::Result<String> {
+    let edge = edge::view::pinned(pin_dir)?;
+    if how == Detach::Careful && !edge.pids.is_empty() {
+        return Err(DetachError::Live(edge.pids).into());
+    }
+    let text = report(&detach(pin_dir, how)?);
+    edge::view::detach(pin_dir)?;
+    Ok(text + &edge_lines(&edge, "detached", "unpinned"))
 }
 
 fn describe(link: &Link) -> String {

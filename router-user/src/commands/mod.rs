@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod check;
 mod client;
 pub mod demo;
+pub mod edge;
 pub mod engine;
 mod output;
 pub mod replay;

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
 
+use crate::edge::Prefix;
+
 pub mod backend;
 pub mod file;
 pub mod resolve;
@@ -31,6 +33,8 @@ pub struct Config {
     pub workers: usize,
     /// Kernel counting.
     pub kernel: KernelConfig,
+    /// The edge guard.
+    pub edge: EdgeConfig,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// File that decision records are appended to; `None` = none are kept.
@@ -59,6 +63,7 @@ impl Default for Config {
             policy: PolicyConfig::default(),
             workers: 1,
             kernel: KernelConfig::default(),
+            edge: EdgeConfig::default(),
             proxy_paths: Vec::new(),
             record: None,
             session_key: "x-session-id".to_owned(),
@@ -193,6 +198,27 @@ pub struct KernelConfig {
 impl Default for KernelConfig {
     fn default() -> Self {
         Self { mode: KernelMode::Auto, pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"), cgroup: None }
+    }
+}
+
+/// The edge guard.
+#[derive(Clone, Debug)]
+pub struct EdgeConfig {
+    /// The device it is attached to; `None` = there is none.
+    pub device: Option<String>,
+    /// Sources whose packets are dropped.
+    pub deny: Vec<Prefix>,
+    /// Sources that are neither dropped nor limited.
+    pub allow: Vec<Prefix>,
+    /// Connections a source may open per second; 0 = any number.
+    pub syn_rate: u64,
+    /// Connections a source may open at once.
+    pub syn_burst: u64,
+}
+
+impl Default for EdgeConfig {
+    fn default() -> Self {
+        Self { device: None, deny: Vec::new(), allow: Vec::new(), syn_rate: 100, syn_burst: 200 }
     }
 }
 

@@ -5,13 +5,16 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use router_common::edge::EdgeLimits;
 use router_common::limits::MAX_BACKENDS;
 use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
-    BackendConfig, Config, KernelConfig, KernelMode, Limits, LogConfig, LogFormat, LogLevel, backend, values,
+    BackendConfig, Config, EdgeConfig, KernelConfig, KernelMode, Limits, LogConfig, LogFormat, LogLevel,
+    backend, values,
 };
+use crate::edge::Prefix;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -68,6 +71,13 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             mode: s.read("kernel", |t| values::choice(t, &modes))?,
             pin_dir: s.read("pin-dir", absolute)?,
             cgroup: s.optional("kernel-cgroup", absolute)?,
+        },
+        edge: EdgeConfig {
+            device: s.optional("edge-dev", device)?,
+            deny: prefixes(settings, "edge-deny")?,
+            allow: prefixes(settings, "edge-allow")?,
+            syn_rate: s.integer("edge-syn-rate", 0..=EdgeLimits::MAX)?,
+            syn_burst: s.integer("edge-syn-burst", 1..=EdgeLimits::MAX)?,
         },
         proxy_paths: proxy_paths(settings)?,
         debug_headers: s.switch("debug-headers")?,
@@ -151,6 +161,20 @@ fn proxy_paths(settings: &Settings) -> Result<Vec<String>, ConfigError> {
         _ => Err(ConfigError::at(&given.source, format!("`{}` is no path like /pooling", given.text))),
     };
     settings.all("proxy-path").iter().map(read).collect()
+}
+
+fn prefixes(settings: &Settings, name: &'static str) -> Result<Vec<Prefix>, ConfigError> {
+    let read = |given: &Setting| given.text.parse().map_err(|e| ConfigError::at(&given.source, e));
+    settings.all(name).iter().map(read).collect()
+}
+
+/// The kernel's bound for names of devices is 15 bytes.
+fn device(text: &str) -> Result<String, String> {
+    if (1..=15).contains(&text.len()) && !text.contains(|c: char| c == '/' || c.is_whitespace()) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is no name of a network device like eth0"))
+    }
 }
 
 fn policy(text: &str) -> Result<PolicyName, String> {

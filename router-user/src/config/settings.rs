@@ -52,7 +52,7 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 50] = [
+pub const KEYS: [Key; 55] = [
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
@@ -108,6 +108,38 @@ pub const KEYS: [Key; 50] = [
     ),
     one("pin-dir", "DIR", "/sys/fs/bpf/unlatch", "Kernel objects are pinned in DIR/v<layout version>"),
     one("kernel-cgroup", "PATH", "", "Cgroup the programs attach to [default: this process's own]"),
+    one(
+        "edge-dev",
+        "IF",
+        "",
+        "Guard the port of --listen at this network device, before the kernel's TCP sees a packet [default: off]",
+    ),
+    Key {
+        name: "edge-deny",
+        value: "PREFIX",
+        default: "",
+        arity: Arity::Many,
+        help: "edge-dev only: drop everything these sources send to a guarded port, like 203.0.113.0/24 or 2001:db8::/32",
+    },
+    Key {
+        name: "edge-allow",
+        value: "PREFIX",
+        default: "",
+        arity: Arity::Many,
+        help: "edge-dev only: neither drop nor limit these sources; of allowed and denied prefixes the longest decides",
+    },
+    one(
+        "edge-syn-rate",
+        "N",
+        "100",
+        "edge-dev only: connections a source (an IPv6 source: its /64) may open per second, up to 100000; 0: any number",
+    ),
+    one(
+        "edge-syn-burst",
+        "N",
+        "200",
+        "edge-dev only: connections a source may open at once after a pause, 1 to 100000",
+    ),
     Key {
         name: "proxy-path",
         value: "PREFIX",

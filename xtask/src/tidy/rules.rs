@@ -107,9 +107,9 @@ const BANS: &[Ban] = &[
     },
     Ban {
         within: USER,
-        except: &["router-user/src/account"],
+        except: &["router-user/src/account", "router-user/src/edge"],
         paths: &["aya", "aya_log"],
-        reason: "aya stays in account",
+        reason: "aya stays in account and edge",
     },
     Ban {
         // Counting is the same in kernel maps and in plain memory, and must not be able to tell.

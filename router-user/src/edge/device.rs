@@ -1,0 +1,140 @@
+//! The device and the program on it: attaching in native mode, else in generic mode, and taking off.
+//!
+//! A link is pinned as `link-<index of the device>-<mode>`, so that a process that dies takes no guard with it, and
+//! the next one finds it. Names of devices would not do: pins can have no dot in theirs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::xdp::{XdpLink, XdpMode};
+use aya::programs::{ProgramError, Xdp};
+
+use super::EdgeError;
+use crate::account::one_line;
+
+/// How the program is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By the device's driver.
+    Native,
+    /// By the kernel after the driver: slower, on any device.
+    Generic,
+}
+
+impl Mode {
+    const ALL: [Self; 2] = [Self::Native, Self::Generic];
+
+    /// As people read it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+
+    const fn flag(self) -> XdpMode {
+        match self {
+            Self::Native => XdpMode::Driver,
+            Self::Generic => XdpMode::Skb,
+        }
+    }
+}
+
+/// A pinned link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The kernel's number of the device.
+    pub ifindex: u32,
+    /// How the program is run.
+    pub mode: Mode,
+    /// Where the link is pinned.
+    pub path: PathBuf,
+}
+
+impl Device {
+    /// Its name; `None` if it is gone, or in another network namespace.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        rustix::net::netdevice::index_to_name(any_socket().ok()?, self.ifindex).ok()
+    }
+}
+
+/// The kernel's number of a device.
+pub(super) fn index(name: &str) -> Result<u32, EdgeError> {
+    let no_device =
+        |error: rustix::io::Errno| EdgeError::Device { name: name.to_owned(), source: error.into() };
+    rustix::net::netdevice::name_to_index(any_socket().map_err(no_device)?, name).map_err(no_device)
+}
+
+/// Devices are asked for through a socket, whichever.
+fn any_socket() -> rustix::io::Result<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+}
+
+/// Every pinned link, in order.
+pub(super) fn pinned(dir: &Path) -> io::Result<Vec<Device>> {
+    let listed = match fs::read_dir(dir) {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut devices = Vec::new();
+    for entry in listed {
+        devices.extend(of_pin(entry?.path()));
+    }
+    devices.sort_by_key(|device: &Device| device.ifindex);
+    Ok(devices)
+}
+
+fn of_pin(path: PathBuf) -> Option<Device> {
+    let (index, mode) = path.file_name()?.to_str()?.strip_prefix("link-")?.split_once('-')?;
+    let (ifindex, mode) = (index.parse().ok()?, Mode::ALL.into_iter().find(|known| known.as_str() == mode)?);
+    Some(Device { ifindex, mode, path })
+}
+
+/// Puts the program on a device: in place of what an earlier process left there, else natively, else generically.
+/// Returns the mode, and why it is not native.
+pub(super) fn attach(
+    program: &mut Xdp,
+    ifindex: u32,
+    dir: &Path,
+) -> Result<(Mode, Option<String>), EdgeError> {
+    let left = pinned(dir).map_err(EdgeError::Links)?;
+    for device in left.into_iter().filter(|device| device.ifindex == ifindex) {
+        // No packet passes unseen meanwhile. Only a device that was made anew under its old number refuses.
+        if replace(program, &device.path).is_ok() {
+            return Ok((device.mode, None));
+        }
+        fs::remove_file(&device.path).map_err(EdgeError::Links)?;
+    }
+    let native = match attach_as(program, ifindex, Mode::Native, dir) {
+        Ok(()) => return Ok((Mode::Native, None)),
+        Err(error) => one_line(&error),
+    };
+    match attach_as(program, ifindex, Mode::Generic, dir) {
+        Ok(()) => Ok((Mode::Generic, Some(native))),
+        Err(error) => Err(EdgeError::Attach { native, generic: one_line(&error) }),
+    }
+}
+
+fn replace(program: &mut Xdp, pin: &Path) -> Result<(), ProgramError> {
+    let other = |error| ProgramError::IOError(io::Error::other(error));
+    let link = FdLink::from(PinnedLink::from_pin(pin).map_err(other)?);
+    let id = program.attach_to_link(XdpLink::try_from(link).map_err(other)?)?;
+    // The pin keeps it.
+    drop(program.take_link(id)?);
+    Ok(())
+}
+
+fn attach_as(program: &mut Xdp, ifindex: u32, mode: Mode, dir: &Path) -> Result<(), ProgramError> {
+    let other =
+        |error: Box<dyn std::error::Error + Send + Sync>| ProgramError::IOError(io::Error::other(error));
+    let id = program.attach_to_if_index(ifindex, mode.flag())?;
+    let link = FdLink::try_from(program.take_link(id)?).map_err(|error| other(error.into()))?;
+    link.pin(dir.join(format!("link-{ifindex}-{}", mode.as_str()))).map_err(|error| other(error.into()))?;
+    Ok(())
+}

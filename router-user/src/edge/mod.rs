@@ -1,0 +1,243 @@
+//! The edge guard: denied sources and floods of openings are dropped at the device, before the kernel's TCP.
+//!
+//! Reading order: [`Edge`] here (a router's part in it), [`prefix`], `maps` (what is pinned), `device` (the program on
+//! it), [`view`] (reading and changing it without a router), `metrics`. What a packet gets is decided in
+//! `router_common::edge`. Invariant: it stands beside the router: nothing here can keep one from starting or serving.
+
+mod device;
+mod maps;
+mod metrics;
+pub mod prefix;
+pub mod view;
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use aya::programs::Xdp;
+use aya::{Ebpf, EbpfLoader};
+use router_common::edge::{EdgeLimits, EdgePort, RULE_ALLOW, RULE_DENY};
+
+use crate::account::{KernelError, ensure_bpffs, lock_pins, missing_capabilities, one_line};
+
+pub use device::{Device, Mode};
+pub use maps::Rule;
+pub use metrics::EdgePackets;
+pub use prefix::Prefix;
+
+/// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_EDGE_OBJECT"));
+
+const PROGRAM: &str = "edge_guard";
+
+/// Why there is no guard, or it cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EdgeError {
+    /// Rights, pins or the object.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// There is no such device.
+    #[error("no network device {name}: {source}")]
+    Device {
+        /// Its name.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The device takes no program.
+    #[error("cannot attach, natively: {native}; generically: {generic}")]
+    Attach {
+        /// Why not in native mode.
+        native: String,
+        /// Why not in generic mode.
+        generic: String,
+    },
+    /// Pinned links cannot be listed or removed.
+    #[error("pinned links: {0}")]
+    Links(io::Error),
+    /// A table is full.
+    #[error("no more than {max} {what}")]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many fit.
+        max: usize,
+    },
+    /// A map cannot be read or written.
+    #[error("{0}")]
+    Map(String),
+}
+
+/// What a router wants guarded, and how.
+#[derive(Clone, Debug)]
+pub struct EdgeOptions {
+    /// Directory of pins; those of the guard lie in `edge-v1` below it.
+    pub pin_dir: PathBuf,
+    /// Name of the device.
+    pub device: String,
+    /// The port, at whichever address.
+    pub port: u16,
+    /// Sources whose packets to it are dropped.
+    pub deny: Vec<Prefix>,
+    /// Sources that are neither dropped nor limited.
+    pub allow: Vec<Prefix>,
+    /// How fast the others may open connections.
+    pub limits: EdgeLimits,
+}
+
+/// A router's guard. Dropping it takes the port out, and the program off the device when no other router of the host
+/// is guarded there. Rules and counters stay pinned.
+#[derive(Debug)]
+pub struct Edge {
+    dir: PathBuf,
+    port: u16,
+    own: EdgePort,
+    mode: Mode,
+    not_native: Option<String>,
+}
+
+impl Edge {
+    /// Attaches the guard, or takes over what an earlier process left on the device.
+    ///
+    /// # Errors
+    /// [`EdgeError`]; the port is then not guarded by this process.
+    pub fn start(options: &EdgeOptions) -> Result<Self, EdgeError> {
+        if OBJECT.is_empty() {
+            return Err(KernelError::NoObject.into());
+        }
+        if let Some(missing) = missing_capabilities() {
+            return Err(KernelError::Capabilities(missing).into());
+        }
+        let ifindex = device::index(&options.device)?;
+        let was_there = maps::directory(&options.pin_dir).exists();
+        let dir = create(&options.pin_dir)?;
+        let _lock = lock_pins(&dir).map_err(KernelError::pins(&dir))?;
+        let started = Self::attach(options, ifindex, &dir);
+        if started.is_err() && !was_there {
+            // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
+            let _ = view::remove_pins(&dir);
+            let _ = std::fs::remove_dir(&options.pin_dir);
+        }
+        started
+    }
+
+    fn attach(options: &EdgeOptions, ifindex: u32, dir: &Path) -> Result<Self, EdgeError> {
+        for name in maps::names() {
+            maps::open(dir, name)?;
+        }
+        let mut ebpf = load(dir)?;
+        let mut maps = maps::Maps::open(dir)?;
+        maps.set_limits(options.limits)?;
+        // Where a prefix is both, it is denied.
+        let rules = |prefixes: &[Prefix], kind| prefixes.iter().map(move |p| (*p, kind)).collect::<Vec<_>>();
+        maps.configure(&[rules(&options.allow, RULE_ALLOW), rules(&options.deny, RULE_DENY)].concat())?;
+        let own = EdgePort { pid: std::process::id(), ifindex };
+        maps.guard(options.port, own)?;
+        let program = program(&mut ebpf)?;
+        match device::attach(program, ifindex, dir) {
+            Ok((mode, not_native)) => {
+                release_unused(&mut maps, dir)?;
+                Ok(Self { dir: dir.to_owned(), port: options.port, own, mode, not_native })
+            }
+            Err(error) => {
+                maps.unguard(options.port.into())?;
+                release_unused(&mut maps, dir)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// How the program is run.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Why it is not run natively, if that was tried and refused.
+    #[must_use]
+    pub fn not_native(&self) -> Option<&str> {
+        self.not_native.as_deref()
+    }
+
+    /// The counters as a metric.
+    ///
+    /// # Errors
+    /// They cannot be opened.
+    pub fn packets(&self) -> Result<EdgePackets, EdgeError> {
+        maps::Counters::open(&self.dir).map(EdgePackets)
+    }
+
+    fn stop(&self) -> Result<(), EdgeError> {
+        let _lock = lock_pins(&self.dir).map_err(KernelError::pins(&self.dir))?;
+        let mut maps = maps::Maps::open(&self.dir)?;
+        // Another router may have taken the port over.
+        if maps.ports()?.contains(&(self.port.into(), self.own)) {
+            maps.unguard(self.port.into())?;
+        }
+        release_unused(&mut maps, &self.dir)
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        if !self.dir.exists() {
+            return;
+        }
+        if let Err(error) = self.stop() {
+            tracing::warn!(%error, "the edge guard may still be attached; `unlatch bpf detach` takes it off");
+        }
+    }
+}
+
+/// Takes out ports of processes that are gone, and programs off devices where none is guarded.
+fn release_unused(maps: &mut maps::Maps, dir: &Path) -> Result<(), EdgeError> {
+    for (port, by) in maps.ports()? {
+        if !is_alive(by.pid) {
+            maps.unguard(port)?;
+        }
+    }
+    let used = maps.ports()?;
+    for device in device::pinned(dir).map_err(EdgeError::Links)? {
+        if !used.iter().any(|(_, by)| by.ifindex == device.ifindex) {
+            std::fs::remove_file(&device.path).map_err(EdgeError::Links)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a process runs. Its number may have been given to another; then its port stays guarded for longer.
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// Makes the directory of the guard's pins.
+fn create(pin_dir: &Path) -> Result<PathBuf, KernelError> {
+    ensure_bpffs(pin_dir)?;
+    let dir = maps::directory(pin_dir);
+    DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(KernelError::pins(&dir))?;
+    Ok(dir)
+}
+
+/// Creates the maps that are not pinned yet, and opens the others.
+fn load(dir: &Path) -> Result<Ebpf, KernelError> {
+    let mut loader = EbpfLoader::new();
+    // The program reads no kernel structures, so none is relocated against the kernel's BTF.
+    loader.btf(None);
+    for name in maps::names() {
+        loader.map_pin_path(name, dir.join(name));
+    }
+    loader.load(OBJECT).map_err(|error| KernelError::Load(one_line(&error)))
+}
+
+/// Passes the program through the verifier.
+fn program(ebpf: &mut Ebpf) -> Result<&mut Xdp, KernelError> {
+    let refused =
+        |error: &dyn std::error::Error| KernelError::Program(format!("{PROGRAM}: {}", one_line(error)));
+    let program =
+        ebpf.program_mut(PROGRAM).ok_or_else(|| KernelError::Load(format!("the object has no {PROGRAM}")))?;
+    let program: &mut Xdp =
+        program.try_into().map_err(|error: aya::programs::ProgramError| refused(&error))?;
+    program.load().map_err(|error| refused(&error))?;
+    Ok(program)
+}
