@@ -176,7 +176,7 @@ mod tests {
             "unlatch_local_in_flight{port=\"8000\"} 5",
             "unlatch_local_connections{port=\"8000\"} 9",
             "unlatch_local_answers_total{port=\"8000\"} 2",
-            "unlatch_local_ttfb_seconds_total{port=\"8000\"} 1.5",
+            "unlatch_local_ttfb_seconds_total{port=\"8000\"} 3.0",
         ] {
             assert!(text.lines().any(|l| l.starts_with(line)), "{line} in\n{text}");
         }
