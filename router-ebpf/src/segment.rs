@@ -89,8 +89,9 @@ impl Segment {
     #[inline(always)]
     pub(crate) fn start(&self, ctx: &SkBuffContext, buffer: *mut HeadBuffer) -> Option<usize> {
         const { assert!((HEAD_BYTES + 1).is_power_of_two(), "the mask of `copy`") };
+        const { assert!(HeadBuffer::ZERO.bytes.len() > HEAD_PAD + HEAD_BYTES, "the room that the mask allows") };
         let len = if self.len > HEAD_BYTES as u32 { HEAD_BYTES as u32 } else { self.len };
-        // SAFETY: the buffer has room for HEAD_BYTES after its pad.
+        // SAFETY: the buffer has room for more than HEAD_BYTES after its pad, and a segment has a byte.
         unsafe {
             copy(ctx, self.at, (&raw mut (*buffer).bytes).cast::<u8>().add(HEAD_PAD), len, HEAD_BYTES as u32)
         }
@@ -100,7 +101,7 @@ impl Segment {
     #[inline(always)]
     fn short(&self, ctx: &SkBuffContext) -> Option<u64> {
         let mut bytes = [0_u8; 8];
-        // SAFETY: the array has room for the at most seven bytes.
+        // SAFETY: the array has room for eight, and a segment has a byte.
         unsafe { copy(ctx, self.at, bytes.as_mut_ptr(), self.len, 7)? };
         Some(u64::from_be_bytes(bytes))
     }
@@ -111,19 +112,17 @@ impl Segment {
     }
 }
 
-/// Copies `len` bytes of the packet, as far as `mask` lets them be counted; returns how many.
+/// Copies `len` bytes of the packet, at least 1; returns how many.
 ///
 /// # Safety
-/// `to` has room for `mask` bytes.
+/// `to` has room for `mask + 1` bytes, and `len` is not more than that.
 #[inline(always)]
 unsafe fn copy(ctx: &SkBuffContext, at: u32, to: *mut u8, len: u32, mask: u32) -> Option<usize> {
-    // The verifier must see the bound at the very register that the helper gets. The compiler, which knows the bound
-    // already, would drop the mask or test another register; so it is kept from knowing.
+    // The verifier must see both bounds at the very register that the helper gets. The compiler, which knows them
+    // already, would drop the mask or test another register; so it is kept from knowing. And one is added rather than
+    // zero left out: the verifier of Linux 6.1 does not learn from a test for zero that the rest is positive.
     // SAFETY: reads a local variable.
-    let len = unsafe { read_volatile(&raw const len) } & mask;
-    if len == 0 {
-        return None;
-    }
+    let len = (unsafe { read_volatile(&raw const len) }.wrapping_sub(1) & mask) + 1;
     // SAFETY: the caller's promise.
     let failed = unsafe { bpf_skb_load_bytes(ctx.skb.skb.cast(), at, to.cast(), len) };
     if failed == 0 { Some(len as usize) } else { None }
