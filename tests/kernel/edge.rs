@@ -225,8 +225,10 @@ fn what_cannot_be_read_passes_and_is_counted_and_options_hide_nothing() {
                 false => Err(format!("no {verdict:?} for {frame:02x?}")),
             });
         }
-        let counted = [Verdict::Vlan, Verdict::Fragment, Verdict::Extension, Verdict::Denied];
-        assert_eq!(counted.map(|verdict| packets(sandbox, verdict)), [2, 3, 2, 2]);
+        let counted = [Verdict::Vlan, Verdict::Fragment, Verdict::Denied];
+        assert_eq!(counted.map(|verdict| packets(sandbox, verdict)), [2, 3, 2]);
+        // A new device also tells its IPv6 groups, behind a hop-by-hop header, when the kernel sees fit.
+        assert!(packets(sandbox, Verdict::Extension) >= 2);
     });
 }
 
