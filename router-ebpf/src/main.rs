@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`phases`] (the request
 //! on each), [`release`] (what a dead router leaves behind), [`local`] (the same seen from the
-//! engine's host, for the agent), [`socket`], [`segment`], [`atomic`]. No decision that `router-common` could hold and test on the host.
+//! engine's host, for the agent), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
 //! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
@@ -12,6 +12,7 @@
 mod atomic;
 mod local;
 mod maps;
+mod object;
 mod phases;
 mod release;
 mod segment;
@@ -78,20 +79,4 @@ fn local_egress(ctx: SkBuffContext) -> i32 {
 fn local_release(ctx: SockContext) -> i32 {
     let _nothing_to_count = local::on_release(&ctx);
     GO_ON as i32
-}
-
-#[expect(unsafe_code, reason = "names and sections that the loader looks for")]
-mod sections {
-    /// Helpers such as `bpf_sk_storage_get` are for GPL-compatible programs only.
-    // SAFETY: no other item has this name or section.
-    #[unsafe(link_section = "license")]
-    // SAFETY: as above.
-    #[unsafe(no_mangle)]
-    static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
-}
-
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier refuses an object in which this could be reached.
-    loop {}
 }

@@ -7,6 +7,8 @@
 #![no_main]
 
 mod maps;
+#[path = "../object.rs"]
+mod object;
 mod packet;
 
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS};
@@ -78,20 +80,4 @@ fn count(verdict: Verdict) {
         // SAFETY: this processor's own u64, and no other program runs on it meanwhile.
         unsafe { *counter += 1 };
     }
-}
-
-#[expect(unsafe_code, reason = "names and sections that the loader looks for")]
-mod sections {
-    /// The same as of the other object.
-    // SAFETY: no other item has this name or section.
-    #[unsafe(link_section = "license")]
-    // SAFETY: as above.
-    #[unsafe(no_mangle)]
-    static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
-}
-
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier refuses an object in which this could be reached.
-    loop {}
 }
