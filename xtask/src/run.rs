@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -50,6 +50,28 @@ pub(crate) fn capture(command: &mut Command) -> Result<String> {
         bail!("`{}` failed ({}): {}", line(command), output.status, last_lines(&stderr, 5));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A process that is ended with its value.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        let child = command.spawn().with_context(|| format!("cannot start `{}`", line(command)))?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
+            println!("process {} may be left behind: {error}", self.0.id());
+        }
+    }
 }
 
 /// Runs a command silently for `limit` at most; past that it is ended.
@@ -160,6 +182,7 @@ fn last_lines(text: &str, count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::path::Path;
 
     use super::*;
 
@@ -190,6 +213,14 @@ mod tests {
         assert!(watchdog.stop(), "the limit was exceeded");
         assert!(!child.wait().unwrap().success());
         assert!(started.elapsed() < Duration::from_secs(30), "nobody waited for the sleep");
+    }
+
+    #[test]
+    fn a_process_ends_with_its_value() {
+        let process = Running::start(Command::new("sleep").arg("600")).unwrap();
+        let pid = process.0.id();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 
     #[test]

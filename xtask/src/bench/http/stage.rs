@@ -7,14 +7,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::run;
+use crate::run::Running;
 
 /// For the router to find the engines.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -32,8 +32,8 @@ pub(super) struct Stage {
     /// Where the router takes requests.
     pub(super) addr: SocketAddr,
     // Dropped in this order: a router that loses its engines first would complain.
-    _router: Process,
-    _engines: Vec<Process>,
+    _router: Running,
+    _engines: Vec<Running>,
 }
 
 impl Stage {
@@ -47,8 +47,8 @@ impl Stage {
             let mut engine = Command::new(unlatch);
             engine.args(["engine", "--listen", "127.0.0.1:0", "--name", &format!("engine-{n}")]);
             engine.args(["--time-scale", &time_scale.to_string()]).args(flags);
-            let mut engine = Process::start(engine.stdout(Stdio::piped()))?;
-            urls.push(engine.url()?);
+            let mut engine = Running::start(engine.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+            urls.push(url(&mut engine)?);
             started.push(engine);
         }
         let (addr, admin) = free_addrs()?;
@@ -56,8 +56,8 @@ impl Stage {
         serve.args(["serve", "--kernel", "off", "--log-level", "warn", "--listen", &addr.to_string()]);
         serve.args(["--admin-listen", &admin.to_string()]).args(scaled(time_scale));
         serve.args(urls.iter().flat_map(|url| ["--backend", url]));
-        let mut router = Process::start(&mut serve)?;
-        router.wait_ready(admin, engines)?;
+        let mut router = Running::start(serve.stdin(Stdio::null()))?;
+        wait_ready(&mut router, admin, engines)?;
         Ok(Self { addr, _router: router, _engines: started })
     }
 }
@@ -78,46 +78,27 @@ fn free_addrs() -> Result<(SocketAddr, SocketAddr)> {
     Ok((a.local_addr()?, b.local_addr()?))
 }
 
-/// A child, ended with its value.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
-            println!("process {} may be left behind: {error}", self.0.id());
-        }
-    }
+/// What an engine says first and last: where it listens.
+fn url(engine: &mut Running) -> Result<String> {
+    let stdout = engine.0.stdout.take().context("invariant: standard output is piped")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).context("an engine says nothing")?;
+    let url = line.trim_end().strip_prefix("listening on ");
+    url.map(str::to_owned).with_context(|| format!("an engine did not start; it said `{}`", line.trim_end()))
 }
 
-impl Process {
-    fn start(command: &mut Command) -> Result<Self> {
-        let child = command.stdin(Stdio::null()).spawn();
-        Ok(Self(child.with_context(|| format!("cannot start `{}`", run::line(command)))?))
-    }
-
-    /// What an engine says first and last: where it listens.
-    fn url(&mut self) -> Result<String> {
-        let stdout = self.0.stdout.take().context("invariant: standard output is piped")?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).context("an engine says nothing")?;
-        let url = line.trim_end().strip_prefix("listening on ");
-        url.map(str::to_owned)
-            .with_context(|| format!("an engine did not start; it said `{}`", line.trim_end()))
-    }
-
-    fn wait_ready(&mut self, admin: SocketAddr, engines: usize) -> Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
-        while status(admin).map_or(0, |status| ready(&status)) < engines {
-            if let Some(status) = self.0.try_wait()? {
-                bail!("the router ended ({status})");
-            }
-            if Instant::now() > deadline {
-                bail!("the router did not find {engines} engines within {} s", READY_WITHIN.as_secs());
-            }
-            thread::sleep(Duration::from_millis(50));
+fn wait_ready(router: &mut Running, admin: SocketAddr, engines: usize) -> Result<()> {
+    let deadline = Instant::now() + READY_WITHIN;
+    while status(admin).map_or(0, |status| ready(&status)) < engines {
+        if let Some(status) = router.0.try_wait()? {
+            bail!("the router ended ({status})");
         }
-        Ok(())
+        if Instant::now() > deadline {
+            bail!("the router did not find {engines} engines within {} s", READY_WITHIN.as_secs());
+        }
+        thread::sleep(Duration::from_millis(50));
     }
+    Ok(())
 }
 
 /// The router's `/status`.
@@ -160,13 +141,5 @@ mod tests {
             {"ready": true, "running": null}]});
         assert_eq!(ready(&status), 1);
         assert_eq!(ready(&json!({})), 0);
-    }
-
-    #[test]
-    fn a_process_ends_with_its_value() {
-        let process = Process::start(Command::new("sleep").arg("600")).unwrap();
-        let pid = process.0.id();
-        drop(process);
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Work;
 use crate::bench::PinDir;
-use crate::run;
+use crate::run::{self, Running};
 
 /// Which worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Stage {
         let mut serve = in_cgroup(&self.attached.cgroup, router);
         serve.args(["serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--kernel=on"]);
         serve.arg(format!("--backend=http://{}", self.attached.addr)).arg("--pin-dir").arg(&self.pins.dir);
-        let mut serve = Running(serve.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        let mut serve = Running::start(serve.stdin(Stdio::null()).stderr(Stdio::null()))?;
         let end = Instant::now() + Duration::from_secs(20);
         while self.backend(router).is_err() {
             if let Some(status) = serve.0.try_wait()? {
@@ -111,16 +111,6 @@ impl Drop for Stage {
     }
 }
 
-/// A process that is ended with its value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
 struct Worker {
     cgroup: PathBuf,
     addr: String,
@@ -133,7 +123,7 @@ impl Worker {
     fn start(cgroup: &Cgroup) -> Result<Self> {
         let mut command = in_cgroup(&cgroup.0, &std::env::current_exe()?);
         command.args(["bench", "kernel", super::worker::FLAG]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Running(command.spawn()?);
+        let mut process = Running::start(&mut command)?;
         let tells = process.0.stdin.take().context("invariant: it was piped")?;
         let says = process.0.stdout.take().context("invariant: it was piped")?;
         let mut worker = Self {
