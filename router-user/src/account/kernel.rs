@@ -10,7 +10,7 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData, SkStorage};
@@ -84,7 +84,15 @@ pub fn open(options: &KernelOptions) -> Result<Account, KernelError> {
 /// # Errors
 /// [`KernelError::NoObject`] and [`KernelError::Capabilities`].
 pub(super) fn require() -> Result<(), KernelError> {
-    if OBJECT.is_empty() {
+    require_for(OBJECT)
+}
+
+/// The same of another object's programs.
+///
+/// # Errors
+/// As [`require`].
+pub(crate) fn require_for(object: &[u8]) -> Result<(), KernelError> {
+    if object.is_empty() {
         return Err(KernelError::NoObject);
     }
     caps::missing().map_or(Ok(()), |missing| Err(KernelError::Capabilities(missing)))
@@ -144,13 +152,25 @@ fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, K
 
 /// Creates the maps that are not pinned yet, and opens the others.
 pub(super) fn load(dir: &PinDir) -> Result<Ebpf, KernelError> {
+    load_object(OBJECT, dir.path(), dir.map_names())
+}
+
+/// The same of another object, whose maps of these names are pinned in a directory.
+///
+/// # Errors
+/// [`KernelError::Load`].
+pub(crate) fn load_object(
+    object: &[u8],
+    dir: &Path,
+    maps: impl Iterator<Item = &'static str>,
+) -> Result<Ebpf, KernelError> {
     let mut loader = EbpfLoader::new();
     // No program reads kernel structures, so none is relocated against the kernel's BTF.
     loader.btf(None);
-    for name in dir.map_names() {
-        loader.map_pin_path(name, dir.map(name));
+    for name in maps {
+        loader.map_pin_path(name, dir.join(name));
     }
-    loader.load(OBJECT).map_err(|error| KernelError::Load(one_line(&error)))
+    loader.load(object).map_err(|error| KernelError::Load(one_line(&error)))
 }
 
 /// Takes a slot and gathers what an account holds.

@@ -39,19 +39,19 @@ use router_policy::{InFlight, LoadTable, Nanos, Seen};
 
 // The edge guard has the same needs of rights and pins.
 pub(crate) use bpffs::ensure as ensure_bpffs;
-pub(crate) use caps::missing as missing_capabilities;
 pub use cgroup::CgroupError;
 pub use detach::{Detach, DetachError, detach};
 pub use error::KernelError;
 pub(crate) use error::one_line;
 pub use guard::InFlightGuard;
 pub use kernel::{KernelMode, KernelOptions, open};
+pub(crate) use kernel::{load_object, require_for};
 pub use ledger::{Ledger, Placed};
 pub use links::Link;
 pub use log::LogReader;
-pub(crate) use pins::lock as lock_pins;
+pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
-pub use seen::KernelRow;
+pub use seen::{KernelRow, mean_ttfb_seconds};
 
 /// Whether the kernel takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]

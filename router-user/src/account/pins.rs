@@ -3,6 +3,7 @@
 //! `<pin-dir>/v1/` holds the maps by name and `links/<cgroup id>/<program>`; those of the agent beside them, with
 //! `agent/<cgroup id>/<program>`. The two sets come and go without each other. Invariant: a pinned map is used only
 //! after its type, sizes and flags were compared: a mapping with another stride would corrupt silently.
+
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -19,17 +20,17 @@ use super::error::{KernelError, one_line};
 /// Nobody holds the lock longer than loading the programs takes.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-const BPF_F_NO_PREALLOC: u32 = 1;
+pub(crate) const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// What a pinned map must look like. `entries` 0 = whatever the loader made of it.
-struct Shape {
-    name: &'static str,
-    kind: MapType,
-    key: usize,
-    value: usize,
-    entries: usize,
-    flags: u32,
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    pub(crate) kind: MapType,
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    pub(crate) entries: usize,
+    pub(crate) flags: u32,
 }
 
 impl Shape {
@@ -174,24 +175,7 @@ impl PinDir {
     /// # Errors
     /// [`KernelError::Layout`] if it is something else, [`KernelError::Pins`] if it cannot be looked at.
     pub(super) fn open(&self, name: &str) -> Result<Option<MapData>, KernelError> {
-        let shape = self.set.shapes().iter().find(|shape| shape.name == name);
-        let shape = shape.expect("invariant: callers name maps of the set");
-        let path = self.map(name);
-        if !path.try_exists().map_err(KernelError::pins(&path))? {
-            return Ok(None);
-        }
-        let foreign = |found: String| KernelError::Layout { path: path.clone(), found };
-        let map = match MapData::from_pin(&path) {
-            Err(MapError::SyscallError(denied))
-                if denied.io_error.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                return Err(KernelError::pins(&path)(denied.io_error));
-            }
-            Err(error) => return Err(foreign(one_line(&error))),
-            Ok(map) => map,
-        };
-        let info = map.info().map_err(|error| foreign(one_line(&error)))?;
-        if shape.fits(&info) { Ok(Some(map)) } else { Err(foreign(describe(&info))) }
+        open(&self.path, self.set.shapes(), name)
     }
 
     /// Like [`Self::open`], for a map that must be there.
@@ -232,6 +216,29 @@ pub(crate) fn lock(dir: &Path) -> io::Result<File> {
         }
     }
     Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock"))
+}
+
+/// Opens a map pinned in a directory, one of these; `None` if nothing is pinned under the name.
+///
+/// # Errors
+/// As [`PinDir::open`].
+pub(crate) fn open(dir: &Path, shapes: &[Shape], name: &str) -> Result<Option<MapData>, KernelError> {
+    let shape = shapes.iter().find(|shape| shape.name == name);
+    let shape = shape.expect("invariant: callers name maps of the set");
+    let path = dir.join(name);
+    if !path.try_exists().map_err(KernelError::pins(&path))? {
+        return Ok(None);
+    }
+    let foreign = |found: String| KernelError::Layout { path: path.clone(), found };
+    let map = match MapData::from_pin(&path) {
+        Err(MapError::SyscallError(denied)) if denied.io_error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(KernelError::pins(&path)(denied.io_error));
+        }
+        Err(error) => return Err(foreign(one_line(&error))),
+        Ok(map) => map,
+    };
+    let info = map.info().map_err(|error| foreign(one_line(&error)))?;
+    if shape.fits(&info) { Ok(Some(map)) } else { Err(foreign(describe(&info))) }
 }
 
 fn describe(map: &MapInfo) -> String {

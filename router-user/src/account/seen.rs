@@ -43,8 +43,7 @@ impl KernelRow {
     /// Mean time from request to first byte since the row was made, seconds; `None` before the first answer.
     #[must_use]
     pub fn ttfb_seconds(&self) -> Option<f64> {
-        let is_known = self.has_phases && self.load.ttfb_count > 0;
-        is_known.then(|| self.load.ttfb_ns as f64 / self.load.ttfb_count as f64 / 1e9)
+        mean_ttfb_seconds(&self.load).filter(|_| self.has_phases)
     }
 
     /// The routers' requests as the kernel sees them, without `in_flight` that they count themselves: 0 when both agree.
@@ -58,6 +57,12 @@ impl KernelRow {
         let routers = all.saturating_sub(self.foreign().unwrap_or_default());
         i64::try_from(routers).ok()?.checked_sub(i64::try_from(in_flight).ok()?)
     }
+}
+
+/// Mean time from request to first byte, seconds; `None` before the first answer.
+#[must_use]
+pub fn mean_ttfb_seconds(load: &BackendLoad) -> Option<f64> {
+    (load.ttfb_count > 0).then(|| load.ttfb_ns as f64 / load.ttfb_count as f64 / 1e9)
 }
 
 #[cfg(test)]

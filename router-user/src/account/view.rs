@@ -49,6 +49,15 @@ pub struct Row {
     pub load: BackendLoad,
 }
 
+impl Counts {
+    /// Whether the programs behind these links that still work count connections, and whether they follow requests.
+    #[must_use]
+    pub fn by(links: &[Link]) -> Self {
+        let has = |name: &str| links.iter().any(|link| link.program == name && link.cgroup_id != 0);
+        Self { connections: has(kernel::SOCKOPS), requests: has(kernel::EGRESS) }
+    }
+}
+
 impl View {
     /// The pins of this layout below a directory.
     ///
@@ -67,16 +76,6 @@ impl View {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
-    }
-
-    /// Whether the pinned programs that still work count connections, and whether they follow requests.
-    ///
-    /// # Errors
-    /// The links cannot be listed.
-    pub fn counts(&self) -> Result<Counts, KernelError> {
-        let links = links::pinned(&self.dir).map_err(KernelError::pins(&self.dir.links()))?;
-        let has = |name: &str| links.iter().any(|link| link.program == name && link.cgroup_id != 0);
-        Ok(Counts { connections: has(kernel::SOCKOPS), requests: has(kernel::EGRESS) })
     }
 
     /// The live router processes by slot.

@@ -14,6 +14,7 @@ use clap::Args;
 use router_common::limits::MAX_LOCAL_PORTS;
 
 use super::output;
+use super::pins::PinArgs;
 use super::status::UNAVAILABLE;
 use crate::account::local::{Local, LocalOptions};
 use crate::cli::EXIT_USAGE;
@@ -36,9 +37,8 @@ pub struct AgentArgs {
     /// Where /metrics and /status are served; port 0 takes a free one
     #[arg(long, value_name = "ADDR", env = "UNLATCH_AGENT_ADMIN_LISTEN", default_value = "127.0.0.1:8003")]
     admin_listen: SocketAddr,
-    /// Directory of pins
-    #[arg(long, value_name = "DIR", env = "UNLATCH_PIN_DIR", default_value = "/sys/fs/bpf/unlatch")]
-    pin_dir: PathBuf,
+    #[command(flatten)]
+    pins: PinArgs,
     /// The cgroup whose engines are seen [default: all of the host]
     #[arg(long, value_name = "PATH", env = "UNLATCH_KERNEL_CGROUP")]
     kernel_cgroup: Option<PathBuf>,
@@ -67,7 +67,8 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         output::tell(format_args!("unlatch agent: at most {MAX_LOCAL_PORTS} ports, not {}", ports.len()));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let options = LocalOptions { pin_dir: args.pin_dir.clone(), cgroup: args.kernel_cgroup.clone(), ports };
+    let options =
+        LocalOptions { pin_dir: args.pins.pin_dir.clone(), cgroup: args.kernel_cgroup.clone(), ports };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
     runtime.block_on(serve(args.admin_listen, &options))

@@ -1,12 +1,13 @@
 //! `unlatch bpf status|detach`: what is attached and pinned, and taking it off.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use super::output;
+use super::pins::PinArgs;
 use super::status::UNAVAILABLE;
 use crate::account::view::{self, Pinned, View};
 use crate::account::{Detach, DetachError, Link, detach};
@@ -17,15 +18,8 @@ use crate::edge::{self, EdgeError};
 pub struct BpfArgs {
     #[command(subcommand)]
     verb: Verb,
-    /// Directory of pins
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "UNLATCH_PIN_DIR",
-        default_value = "/sys/fs/bpf/unlatch"
-    )]
-    pin_dir: PathBuf,
+    #[command(flatten)]
+    pins: PinArgs,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -46,13 +40,13 @@ enum Verb {
 /// The answer cannot be written.
 pub fn run(args: &BpfArgs) -> anyhow::Result<ExitCode> {
     let refused = match args.verb {
-        Verb::Status => match status(&args.pin_dir) {
+        Verb::Status => match status(&args.pins.pin_dir) {
             Ok(text) => return output::answer(&text).map(|()| ExitCode::SUCCESS),
             Err(error) => error.to_string(),
         },
         Verb::Detach { force } => {
             let how = if force { Detach::Forced } else { Detach::Careful };
-            match detach_all(&args.pin_dir, how) {
+            match detach_all(&args.pins.pin_dir, how) {
                 Ok(text) => return output::answer(&text).map(|()| ExitCode::SUCCESS),
                 Err(error) => error.to_string(),
             }
@@ -90,8 +84,8 @@ fn status(pin_dir: &Path) -> Result<String, EdgeError> {
 fn edge_lines(edge: &edge::view::Pinned, program: &str, maps: &str) -> String {
     let mut text = String::new();
     for device in &edge.devices {
-        let name = device.name().unwrap_or_else(|| format!("number {}, gone", device.ifindex));
-        let _ = writeln!(text, "{program} edge_guard on device {name} ({})", device.mode.as_str());
+        let (name, mode) = (device.label(), device.mode.as_str());
+        let _ = writeln!(text, "{program} edge_guard on device {name} ({mode})");
     }
     if !edge.maps.is_empty() {
         let _ = writeln!(text, "{maps} {}", edge.maps.join(" "));

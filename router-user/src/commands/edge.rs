@@ -3,7 +3,6 @@
 //! Needs no running router, only that one made the pins (`serve --edge-dev`) and the right to open them.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -11,6 +10,7 @@ use router_common::edge::EdgeLimits;
 use serde_json::json;
 
 use super::output;
+use super::pins::PinArgs;
 use super::status::UNAVAILABLE;
 use crate::edge::view::{self, EdgeState, Kind};
 use crate::edge::{EdgeError, Prefix};
@@ -20,15 +20,8 @@ use crate::edge::{EdgeError, Prefix};
 pub struct EdgeArgs {
     #[command(subcommand)]
     verb: Verb,
-    /// Directory of pins
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "UNLATCH_PIN_DIR",
-        default_value = "/sys/fs/bpf/unlatch"
-    )]
-    pin_dir: PathBuf,
+    #[command(flatten)]
+    pins: PinArgs,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -82,10 +75,10 @@ fn answer(args: &EdgeArgs) -> Result<String, EdgeError> {
     match &args.verb {
         Verb::Deny(prefixes) => change(args, prefixes, Kind::Deny),
         Verb::Allow(prefixes) => change(args, prefixes, Kind::Allow),
-        Verb::List { json: false } => Ok(list(&view::state(&args.pin_dir)?)),
-        Verb::List { json: true } => Ok(format!("{:#}\n", as_json(&view::state(&args.pin_dir)?))),
+        Verb::List { json: false } => Ok(list(&view::state(&args.pins.pin_dir)?)),
+        Verb::List { json: true } => Ok(format!("{:#}\n", as_json(&view::state(&args.pins.pin_dir)?))),
         Verb::Limits { rate, burst } => {
-            Ok(format!("{}\n", limits(view::limit(&args.pin_dir, *rate, *burst)?)))
+            Ok(format!("{}\n", limits(view::limit(&args.pins.pin_dir, *rate, *burst)?)))
         }
     }
 }
@@ -99,9 +92,9 @@ fn change(
     let mut text = String::new();
     for prefix in prefixes {
         let done = if !remove {
-            view::add(&args.pin_dir, *prefix, kind)?;
+            view::add(&args.pins.pin_dir, *prefix, kind)?;
             ""
-        } else if view::remove(&args.pin_dir, *prefix, kind)? {
+        } else if view::remove(&args.pins.pin_dir, *prefix, kind)? {
             "no longer "
         } else {
             "was not "
@@ -125,8 +118,7 @@ fn limits(limits: EdgeLimits) -> String {
 fn list(state: &EdgeState) -> String {
     let mut text = format!("pins      {}\n", state.path.display());
     for device in &state.devices {
-        let name = device.name().unwrap_or_else(|| format!("number {}, gone", device.ifindex));
-        let _ = writeln!(text, "device    {name} ({})", device.mode.as_str());
+        let _ = writeln!(text, "device    {} ({})", device.label(), device.mode.as_str());
     }
     if state.devices.is_empty() {
         text.push_str("device    none: nothing is dropped\n");

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod edge;
 pub mod engine;
 mod output;
+mod pins;
 pub mod replay;
 pub mod serve;
 pub mod status;

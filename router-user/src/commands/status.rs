@@ -3,7 +3,7 @@
 //! Needs no running router, only the right to open the pins.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -12,6 +12,7 @@ use router_policy::Nanos;
 use serde::Serialize;
 
 use super::output;
+use super::pins::PinArgs;
 use crate::account::view::{Counts, Row, View, pinned};
 use crate::account::{KernelError, KernelRow, Link};
 use crate::clock;
@@ -25,9 +26,8 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Directory of pins
-    #[arg(long, value_name = "DIR", env = "UNLATCH_PIN_DIR", default_value = "/sys/fs/bpf/unlatch")]
-    pin_dir: PathBuf,
+    #[command(flatten)]
+    pins: PinArgs,
 }
 
 /// What the pins say now.
@@ -101,7 +101,7 @@ pub(super) struct Share {
 /// # Errors
 /// The answer cannot be written.
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let status = match read(&args.pin_dir) {
+    let status = match read(&args.pins.pin_dir) {
         Ok(status) => status,
         Err(error) => {
             output::tell(format_args!("unlatch status: {error}"));
@@ -118,14 +118,15 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 /// Nothing is pinned there, or it cannot be read.
 pub(super) fn read(pin_dir: &Path) -> Result<Status, KernelError> {
     let view = View::open(pin_dir)?;
-    let (rows, counts, workers) = (view.rows()?, view.counts()?, view.workers());
+    let (rows, links, workers) = (view.rows()?, pinned(pin_dir)?.links, view.workers());
+    let counts = Counts::by(&links);
     let attached = |link: Link| Attached {
         program: link.program,
         cgroup: (link.cgroup_id != 0).then_some(link.cgroup_id),
     };
     Ok(Status {
         pins: view.path().display().to_string(),
-        attached: pinned(pin_dir)?.links.into_iter().map(attached).collect(),
+        attached: links.into_iter().map(attached).collect(),
         backends: rows.iter().map(|row| backend(row, &workers, counts)).collect(),
         workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
     })

@@ -60,6 +60,12 @@ impl Device {
     pub fn name(&self) -> Option<String> {
         rustix::net::netdevice::index_to_name(any_socket().ok()?, self.ifindex).ok()
     }
+
+    /// What people call it.
+    #[must_use]
+    pub fn label(&self) -> String {
+        self.name().unwrap_or_else(|| format!("number {}, gone", self.ifindex))
+    }
 }
 
 /// The kernel's number of a device.

@@ -4,23 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapInfo, MapType, PerCpuArray};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapType, PerCpuArray};
 use router_common::edge::{
     EDGE_LAYOUT_VERSION, EdgeLimits, EdgePort, MAX_PORTS, MAX_RULES, MAX_SOURCES, RULE_CONFIGURED, RULE_DENY,
     SourceKey, Verdict,
 };
 
 use super::{EdgeError, Prefix};
-use crate::account::{KernelError, one_line};
-
-/// What a pinned map must look like.
-struct Shape {
-    name: &'static str,
-    kind: MapType,
-    key: usize,
-    value: usize,
-    entries: usize,
-}
+use crate::account::{BPF_F_NO_PREALLOC, KernelError, Shape, one_line, open_pinned};
 
 const SHAPES: [Shape; 5] = [
     // The length of the prefix lies before its bits.
@@ -30,26 +21,16 @@ const SHAPES: [Shape; 5] = [
         key: 4 + size_of::<SourceKey>(),
         value: 4,
         entries: MAX_RULES,
+        flags: BPF_F_NO_PREALLOC,
     },
-    Shape { name: "LIMITS", kind: MapType::Array, key: 4, value: size_of::<EdgeLimits>(), entries: 1 },
-    Shape { name: "PORTS", kind: MapType::Hash, key: 4, value: size_of::<EdgePort>(), entries: MAX_PORTS },
-    Shape {
-        name: "SOURCES",
-        kind: MapType::LruHash,
-        key: size_of::<SourceKey>(),
-        value: 8,
-        entries: MAX_SOURCES,
-    },
-    Shape { name: "VERDICTS", kind: MapType::PerCpuArray, key: 4, value: 8, entries: Verdict::COUNT },
+    shape("LIMITS", MapType::Array, 4, size_of::<EdgeLimits>(), 1),
+    shape("PORTS", MapType::Hash, 4, size_of::<EdgePort>(), MAX_PORTS),
+    shape("SOURCES", MapType::LruHash, size_of::<SourceKey>(), 8, MAX_SOURCES),
+    shape("VERDICTS", MapType::PerCpuArray, 4, 8, Verdict::COUNT),
 ];
 
-impl Shape {
-    fn fits(&self, map: &MapInfo) -> bool {
-        map.map_type().is_ok_and(|kind| kind == self.kind)
-            && map.key_size() as usize == self.key
-            && map.value_size() as usize == self.value
-            && map.max_entries() as usize == self.entries
-    }
+const fn shape(name: &'static str, kind: MapType, key: usize, value: usize, entries: usize) -> Shape {
+    Shape { name, kind, key, value, entries, flags: 0 }
 }
 
 /// Where the guard's pins lie below the directory of pins.
@@ -67,29 +48,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// It is of another layout, or cannot be looked at.
 pub(super) fn open(dir: &Path, name: &str) -> Result<Option<MapData>, KernelError> {
-    let shape = SHAPES.iter().find(|shape| shape.name == name).expect("invariant: callers name own maps");
-    let path = dir.join(name);
-    if !path.try_exists().map_err(KernelError::pins(&path))? {
-        return Ok(None);
-    }
-    let map = match MapData::from_pin(&path) {
-        Ok(map) => map,
-        Err(MapError::SyscallError(refused)) => return Err(KernelError::pins(&path)(refused.io_error)),
-        Err(error) => return Err(KernelError::Layout { path, found: one_line(&error) }),
-    };
-    match map.info() {
-        Ok(info) if shape.fits(&info) => Ok(Some(map)),
-        Ok(info) => {
-            let found = format!(
-                "key {} B, value {} B, {} entries",
-                info.key_size(),
-                info.value_size(),
-                info.max_entries()
-            );
-            Err(KernelError::Layout { path, found })
-        }
-        Err(error) => Err(KernelError::Layout { path, found: one_line(&error) }),
-    }
+    open_pinned(dir, &SHAPES, name)
 }
 
 fn existing(dir: &Path, name: &str) -> Result<MapData, KernelError> {

@@ -15,11 +15,11 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use aya::Ebpf;
 use aya::programs::Xdp;
-use aya::{Ebpf, EbpfLoader};
 use router_common::edge::{EdgeLimits, EdgePort, RULE_ALLOW, RULE_DENY};
 
-use crate::account::{KernelError, ensure_bpffs, lock_pins, missing_capabilities, one_line};
+use crate::account::{KernelError, ensure_bpffs, load_object, lock_pins, one_line, require_for};
 
 pub use device::{Device, Mode};
 pub use maps::Rule;
@@ -103,12 +103,7 @@ impl Edge {
     /// # Errors
     /// [`EdgeError`]; the port is then not guarded by this process.
     pub fn start(options: &EdgeOptions) -> Result<Self, EdgeError> {
-        if OBJECT.is_empty() {
-            return Err(KernelError::NoObject.into());
-        }
-        if let Some(missing) = missing_capabilities() {
-            return Err(KernelError::Capabilities(missing).into());
-        }
+        require_for(OBJECT)?;
         let ifindex = device::index(&options.device)?;
         let was_there = maps::directory(&options.pin_dir).exists();
         let dir = create(&options.pin_dir)?;
@@ -126,7 +121,7 @@ impl Edge {
         for name in maps::names() {
             maps::open(dir, name)?;
         }
-        let mut ebpf = load(dir)?;
+        let mut ebpf = load_object(OBJECT, dir, maps::names())?;
         let mut maps = maps::Maps::open(dir)?;
         maps.set_limits(options.limits)?;
         // Where a prefix is both, it is denied.
@@ -217,17 +212,6 @@ fn create(pin_dir: &Path) -> Result<PathBuf, KernelError> {
     let dir = maps::directory(pin_dir);
     DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(KernelError::pins(&dir))?;
     Ok(dir)
-}
-
-/// Creates the maps that are not pinned yet, and opens the others.
-fn load(dir: &Path) -> Result<Ebpf, KernelError> {
-    let mut loader = EbpfLoader::new();
-    // The program reads no kernel structures, so none is relocated against the kernel's BTF.
-    loader.btf(None);
-    for name in maps::names() {
-        loader.map_pin_path(name, dir.join(name));
-    }
-    loader.load(OBJECT).map_err(|error| KernelError::Load(one_line(&error)))
 }
 
 /// Passes the program through the verifier.

@@ -10,18 +10,17 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Response, StatusCode};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::{Registry, Unit};
 use router_common::BackendLoad;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::admin::{read_only, response, serve_with};
+use super::encode::{counters, gauges};
 use super::metrics;
-use super::status::gauges;
 use crate::account::local::LocalRow;
+use crate::account::mean_ttfb_seconds;
 
 /// What is shown; each call reads the maps.
 pub trait Rows: Send + Sync + 'static {
@@ -69,14 +68,10 @@ fn status(rows: &[LocalRow]) -> serde_json::Value {
             "resets": load.resets,
             "request_bytes": load.tx_bytes,
             "response_bytes": load.rx_bytes,
-            "ttfb_seconds": mean_ttfb(load),
+            "ttfb_seconds": mean_ttfb_seconds(load),
         })
     };
     json!({ "engines": rows.iter().map(engine).collect::<Vec<_>>() })
-}
-
-fn mean_ttfb(load: &BackendLoad) -> Option<f64> {
-    (load.ttfb_count > 0).then(|| load.ttfb_ns as f64 / load.ttfb_count as f64 / 1e9)
 }
 
 struct RowCollector(Arc<dyn Rows>);
@@ -85,6 +80,11 @@ impl fmt::Debug for RowCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RowCollector")
     }
+}
+
+/// The label of a row.
+fn port(row: &LocalRow) -> [(&'static str, String); 1] {
+    [("port", row.port.to_string())]
 }
 
 type Gauge = (&'static str, &'static str, fn(&LocalRow) -> u64);
@@ -110,31 +110,16 @@ impl Collector for RowCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let rows = self.0.rows();
         for (name, help, value) in GAUGES {
-            let samples = rows.iter().map(|row| ([("port", row.port.to_string())], value(row) as f64));
+            let samples = rows.iter().map(|row| (port(row), value(row) as f64));
             gauges(&mut encoder, name, help, samples)?;
         }
         for (name, help, value) in COUNTERS {
-            counters(&mut encoder, name, help, None, rows.iter().map(|row| (row.port, value(&row.load))))?;
+            counters(&mut encoder, name, help, None, rows.iter().map(|row| (port(row), value(&row.load))))?;
         }
-        let ttfb = rows.iter().map(|row| (row.port, row.load.ttfb_ns as f64 / 1e9));
+        let ttfb = rows.iter().map(|row| (port(row), row.load.ttfb_ns as f64 / 1e9));
         let help = "Sum of the times from request to first byte";
         counters(&mut encoder, "unlatch_local_ttfb", help, Some(&Unit::Seconds), ttfb)
     }
-}
-
-fn counters<V: EncodeCounterValue>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    unit: Option<&Unit>,
-    samples: impl Iterator<Item = (u16, V)>,
-) -> Result<(), fmt::Error> {
-    let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
-    for (port, value) in samples {
-        let labels = [("port", port.to_string())];
-        metric.encode_family(&labels)?.encode_counter(&value, None::<&Exemplar<[(&str, &str); 0], u64>>)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

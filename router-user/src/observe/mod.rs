@@ -1,8 +1,9 @@
 //! What the router shows: metrics ([`metrics`]), the state of its backends ([`status`]), the admin listener that
-//! serves both ([`admin`]), its log ([`tracing`]); and the same of an agent ([`agent`]). It reads and never steers.
+//! serves both ([`admin`]), its log ([`tracing`]); and the same of an agent ([`agent`]); `encode` writes families for both. It reads and never steers.
 
 pub mod admin;
 pub mod agent;
+mod encode;
 pub mod metrics;
 pub mod status;
 pub mod tracing;

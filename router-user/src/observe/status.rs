@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::encoding::DescriptorEncoder;
 use router_policy::prefix::TrieCounters;
 use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal};
 use serde_json::{Value, json};
 
+use super::encode::{counters, gauges};
 use crate::account::KernelRow;
 use crate::backends::ScrapeFailure;
 
@@ -291,19 +290,6 @@ fn labels(b: &BackendStatus) -> [(&'static str, &str); 2] {
     [("pool", b.pool.as_str()), ("backend", b.url.as_str())]
 }
 
-pub(super) fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    samples: impl IntoIterator<Item = (L, V)>,
-) -> Result<(), fmt::Error> {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in samples {
-        metric.encode_family(&labels)?.encode_gauge(&value)?;
-    }
-    Ok(())
-}
-
 fn index(encoder: &mut DescriptorEncoder<'_>, index: &IndexStatus) -> Result<(), fmt::Error> {
     let none: [(&str, &str); 0] = [];
     gauges(encoder, "unlatch_index_bytes", "Memory of the prefix index", [(none, index.bytes as f64)])?;
@@ -312,8 +298,7 @@ fn index(encoder: &mut DescriptorEncoder<'_>, index: &IndexStatus) -> Result<(),
         ("unlatch_index_evicted_blocks", "Blocks that left the index for being the oldest", evicted_blocks),
         ("unlatch_index_cut_blocks", "Blocks never inserted: beyond a bound", cut_blocks),
     ] {
-        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        metric.encode_counter(&count, None::<&Exemplar<[(&str, &str); 0], u64>>)?;
+        counters(encoder, name, help, None, [(none, count)])?;
     }
     Ok(())
 }
@@ -322,16 +307,13 @@ fn scrape_failures(
     encoder: &mut DescriptorEncoder<'_>,
     backends: &[BackendStatus],
 ) -> Result<(), fmt::Error> {
+    let of_backend = |b: &'_ BackendStatus| {
+        let url = b.url.clone();
+        ScrapeFailure::ALL
+            .iter()
+            .zip(b.scrape_failures)
+            .map(move |(why, count)| ([("backend", url.clone()), ("reason", why.as_str().to_owned())], count))
+    };
     let help = "Scrapes of an engine that brought no usable report";
-    let name = "unlatch_scrape_failures";
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for b in backends {
-        for (why, count) in ScrapeFailure::ALL.iter().zip(b.scrape_failures) {
-            let labels = [("backend", b.url.as_str()), ("reason", why.as_str())];
-            metric
-                .encode_family(&labels)?
-                .encode_counter(&count, None::<&Exemplar<[(&str, &str); 0], u64>>)?;
-        }
-    }
-    Ok(())
+    counters(encoder, "unlatch_scrape_failures", help, None, backends.iter().flat_map(of_backend))
 }

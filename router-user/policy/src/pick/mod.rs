@@ -75,8 +75,7 @@ pub(crate) fn least(rng: &mut impl Rng, values: &[f64]) -> usize {
     let equals = |piece: &[f64]| piece.iter().map(|&value| u8::from(value <= limit)).sum::<u8>();
     let count: usize = values.chunks(128).map(|piece| usize::from(equals(piece))).sum();
     let wanted = if count > 1 { rng.random_range(0..count) } else { 0 };
-    let good = (0..values.len()).filter(|&i| values[i] <= limit);
-    good.into_iter().nth(wanted).unwrap_or(0)
+    (0..values.len()).filter(|&i| values[i] <= limit).nth(wanted).unwrap_or(0)
 }
 
 /// The same where some values are only as fresh as a report: where the least or the value itself is stale, it is good

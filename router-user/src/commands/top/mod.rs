@@ -7,7 +7,6 @@ mod history;
 mod screen;
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use self::history::History;
 use super::output;
+use super::pins::PinArgs;
 use super::status::{self, UNAVAILABLE};
 use crate::account::KernelError;
 use crate::cli::EXIT_USAGE;
@@ -33,9 +33,8 @@ pub struct TopArgs {
     /// End after so many looks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     looks: Option<u64>,
-    /// Directory of pins
-    #[arg(long, value_name = "DIR", env = "UNLATCH_PIN_DIR", default_value = "/sys/fs/bpf/unlatch")]
-    pin_dir: PathBuf,
+    #[command(flatten)]
+    pins: PinArgs,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -74,7 +73,7 @@ fn refused(error: &KernelError) -> ExitCode {
 }
 
 fn look(args: &TopArgs, history: &mut History) -> Result<(), KernelError> {
-    history.add(status::read(&args.pin_dir)?);
+    history.add(status::read(&args.pins.pin_dir)?);
     Ok(())
 }
 
@@ -83,7 +82,7 @@ fn lines(args: &TopArgs, looks: u64) -> anyhow::Result<ExitCode> {
         if n > 0 {
             std::thread::sleep(args.interval);
         }
-        match status::read(&args.pin_dir) {
+        match status::read(&args.pins.pin_dir) {
             Ok(status) => {
                 if !output::goes_on(&(serde_json::to_string(&status)? + "\n"))? {
                     break;
