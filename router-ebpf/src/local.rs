@@ -11,11 +11,9 @@ use core::ptr::{null_mut, read_volatile};
 
 use aya_ebpf::bindings::{
     BPF_SK_STORAGE_GET_F_CREATE, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB, BPF_SOCK_OPS_STATE_CB,
-    BPF_SOCK_OPS_STATE_CB_FLAG, bpf_sock,
+    BPF_SOCK_OPS_STATE_CB_FLAG,
 };
-use aya_ebpf::helpers::{
-    bpf_ktime_get_ns, bpf_sk_fullsock, bpf_sk_storage_get, bpf_spin_lock, bpf_spin_unlock,
-};
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_sk_storage_get, bpf_spin_lock, bpf_spin_unlock};
 use aya_ebpf::programs::{SkBuffContext, SockContext, SockOpsContext};
 use router_common::http::{self, Sent};
 use router_common::phase;
@@ -50,7 +48,7 @@ pub(crate) fn on_event(ctx: &SockOpsContext) {
 #[inline(always)]
 fn accepted(ctx: &SockOpsContext) -> Option<()> {
     let row = row_of(ctx.local_port())?;
-    let sk = socket_of(ctx)?;
+    let sk = socket::of_event(ctx)?;
     // SAFETY: the socket was checked non-null.
     let state = unsafe { create(sk)? };
     // Without the callback the end of one that is never accepted would not be seen.
@@ -68,7 +66,7 @@ fn state_changed(ctx: &SockOpsContext, old: u32, new: u32) -> Option<()> {
     // SAFETY: both point to map values, checked non-null; only atomic additions touch the shared row, but for a
     // timestamp that any writer may win.
     unsafe {
-        let state = storage(socket_of(ctx)?)?;
+        let state = storage(socket::of_event(ctx)?)?;
         if (*state).counted != TOLD {
             return None;
         }
@@ -90,7 +88,7 @@ fn state_changed(ctx: &SockOpsContext, old: u32, new: u32) -> Option<()> {
 /// A segment to the engine.
 #[inline(always)]
 pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
-    let sk = full_socket(ctx)?;
+    let sk = socket::of_buffer(ctx)?;
     // SAFETY: the socket and what is found of it were checked non-null.
     unsafe {
         let (state, segment) = match storage(sk.cast()) {
@@ -117,7 +115,7 @@ pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
 /// A segment from the engine.
 #[inline(always)]
 pub(crate) fn on_egress(ctx: &SkBuffContext) -> Option<()> {
-    let sk = full_socket(ctx)?;
+    let sk = socket::of_buffer(ctx)?;
     // SAFETY: the socket and what is found of it were checked non-null; a socket sends one segment at a time.
     unsafe {
         let state = storage(sk.cast())?;
@@ -264,26 +262,4 @@ unsafe fn create(sk: *mut c_void) -> Option<*mut SockState> {
         let state = bpf_sk_storage_get((&raw const LOCAL_SOCKS).cast_mut().cast(), sk, null_mut(), flags);
         if state.is_null() { None } else { Some(state.cast()) }
     }
-}
-
-/// The buffer's socket.
-#[inline(always)]
-fn full_socket(ctx: &SkBuffContext) -> Option<*mut bpf_sock> {
-    // SAFETY: the kernel gives a valid context; each pointer is checked before a helper gets it.
-    unsafe {
-        let sk = (*ctx.skb.skb).__bindgen_anon_2.sk;
-        if sk.is_null() {
-            return None;
-        }
-        let sk = bpf_sk_fullsock(sk);
-        if sk.is_null() { None } else { Some(sk) }
-    }
-}
-
-/// The context's socket.
-#[inline(always)]
-fn socket_of(ctx: &SockOpsContext) -> Option<*mut c_void> {
-    // SAFETY: the kernel gives a valid context.
-    let sk = unsafe { (*ctx.ops).__bindgen_anon_2.sk };
-    if sk.is_null() { None } else { Some(sk.cast()) }
 }

@@ -6,7 +6,7 @@
 //! socket as a probe's sees it counted nowhere.
 #![expect(unsafe_code, reason = "context and map values are raw pointers")]
 
-use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_sk_fullsock};
+use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::SkBuffContext;
 use router_common::http::{self, HeadBuffer, Sent};
 use router_common::phase::{self, AWAITING, AWAITING_HEAD, CHUNKED, SIZED, Step};
@@ -163,16 +163,9 @@ unsafe fn go_on(state: *mut SockState, load: *mut BackendLoad, from: u8, to: Ste
 /// State and row of the buffer's socket, if its connection is counted.
 #[inline(always)]
 fn counted(ctx: &SkBuffContext) -> Option<(*mut SockState, *mut BackendLoad)> {
-    // SAFETY: the kernel gives a valid context; each pointer is checked before a helper gets it.
+    let sk = socket::of_buffer(ctx)?;
+    // SAFETY: the socket and its storage were checked non-null.
     unsafe {
-        let sk = (*ctx.skb.skb).__bindgen_anon_2.sk;
-        if sk.is_null() {
-            return None;
-        }
-        let sk = bpf_sk_fullsock(sk);
-        if sk.is_null() {
-            return None;
-        }
         let state = socket::storage(sk.cast(), 0)?;
         Some((state, socket::row(state)?))
     }

@@ -121,9 +121,6 @@ pub(crate) fn remote(ctx: &SockOpsContext) -> BackendAddr {
 /// The storage of the context's socket.
 #[inline(always)]
 fn storage(ctx: &SockOpsContext, flags: u64) -> Option<*mut SockState> {
-    // SAFETY: the kernel gives a valid context; the pointer is checked before the helper gets it.
-    unsafe {
-        let sk = (*ctx.ops).__bindgen_anon_2.sk;
-        if sk.is_null() { None } else { socket::storage(sk.cast(), flags) }
-    }
+    // SAFETY: the socket was checked non-null.
+    unsafe { socket::storage(socket::of_event(ctx)?, flags) }
 }

@@ -7,12 +7,36 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{bpf_sk_storage_get, bpf_spin_lock, bpf_spin_unlock};
+use aya_ebpf::bindings::bpf_sock;
+use aya_ebpf::helpers::{bpf_sk_fullsock, bpf_sk_storage_get, bpf_spin_lock, bpf_spin_unlock};
+use aya_ebpf::programs::{SkBuffContext, SockOpsContext};
 use router_common::phase::{self, Gauge, IDLE, Step};
 use router_common::{BackendLoad, SockState};
 
 use crate::atomic::{decrement, increment};
 use crate::maps::{LOAD, SOCKS};
+
+/// The socket that a segment is of.
+#[inline(always)]
+pub(crate) fn of_buffer(ctx: &SkBuffContext) -> Option<*mut bpf_sock> {
+    // SAFETY: the kernel gives a valid context; each pointer is checked before a helper gets it.
+    unsafe {
+        let sk = (*ctx.skb.skb).__bindgen_anon_2.sk;
+        if sk.is_null() {
+            return None;
+        }
+        let sk = bpf_sk_fullsock(sk);
+        if sk.is_null() { None } else { Some(sk) }
+    }
+}
+
+/// The socket that an event is of.
+#[inline(always)]
+pub(crate) fn of_event(ctx: &SockOpsContext) -> Option<*mut c_void> {
+    // SAFETY: the kernel gives a valid context.
+    let sk = unsafe { (*ctx.ops).__bindgen_anon_2.sk };
+    if sk.is_null() { None } else { Some(sk.cast()) }
+}
 
 /// The storage of a socket.
 ///
