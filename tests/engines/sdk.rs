@@ -11,6 +11,9 @@ use crate::llama::Pair;
 /// What the engine gets wrong and the router repairs: the engine answers 500, so that SDKs try again.
 const REPAIRED: [&str; 2] = ["bad_json", "empty_body"];
 
+/// Checks that skip themselves when the engine is quick: a client timeout of 50 ms may or may not be met.
+const RACES: [&str; 1] = ["sdk_timeout"];
+
 /// The script and a Python that has the SDK, or why there is none.
 fn tools() -> Result<(PathBuf, PathBuf), String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/bench/clients/openai_compat.py");
@@ -59,6 +62,7 @@ fn the_sdk_sees_nothing_worse_through_the_router() {
         let (was, is) = (before["verdict"].as_str().unwrap(), after["verdict"].as_str().unwrap());
         println!("{check}: {was} straight, {is} through the router");
         match was {
+            "PASS" | "DIFF" if RACES.contains(&check) => assert_ne!(is, "FAIL", "{check} broke: {after}"),
             "PASS" | "DIFF" => assert!(matches!(is, "PASS" | "DIFF"), "{check} broke: {after}"),
             "FAIL" if REPAIRED.contains(&check) => {
                 assert_eq!(is, "PASS", "{check} is to be repaired: {after}")
