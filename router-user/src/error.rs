@@ -59,9 +59,6 @@ pub enum ProxyError {
     /// An own path, asked with another method than GET or HEAD (405).
     #[error("this path answers GET and HEAD only")]
     MethodNotAllowed,
-    /// A WebSocket (501).
-    #[error("WebSocket connections are not proxied")]
-    Upgrade,
     /// No backend could be picked (404 for an unknown model, else 503).
     #[error("{}", describe(*cause, model.as_deref()))]
     NoBackend {
@@ -91,7 +88,6 @@ impl ProxyError {
             Self::HeadTooLarge { .. } => "head_too_large",
             Self::UnknownPath(_) => "unknown_path",
             Self::MethodNotAllowed => "method_not_allowed",
-            Self::Upgrade => "upgrade_not_supported",
             Self::NoBackend { cause: PickError::UnknownModel, .. } => "model_not_found",
             Self::NoBackend { cause: PickError::AllFull, .. } => "backends_full",
             Self::NoBackend { .. } => "no_backend",
@@ -112,7 +108,6 @@ impl ProxyError {
             Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::HeadTooLarge { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
             Self::UpstreamFailed(_) => StatusCode::BAD_GATEWAY,
             Self::BodyBudget | Self::NoBackend { .. } | Self::ConnectFailed(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -124,7 +119,7 @@ impl ProxyError {
     #[must_use]
     pub const fn origin(&self) -> Origin {
         match self {
-            Self::BodyBudget | Self::Upgrade => Origin::Router,
+            Self::BodyBudget => Origin::Router,
             Self::NoBackend { cause: PickError::UnknownModel, .. } => Origin::Client,
             Self::NoBackend { .. } | Self::ConnectFailed(_) | Self::UpstreamFailed(_) => Origin::Upstream,
             _ => Origin::Client,
@@ -193,7 +188,6 @@ mod tests {
             (ProxyError::BodyStalled, 408),
             (ProxyError::BodyTooLarge { limit_bytes: 1 }, 413),
             (ProxyError::HeadTooLarge { limit_bytes: 1 }, 431),
-            (ProxyError::Upgrade, 501),
             (ProxyError::UpstreamFailed("x".into()), 502),
             (ProxyError::BodyBudget, 503),
             (no(PickError::NoBackend), 503),

@@ -90,18 +90,6 @@ fn a_named_path_is_proxied() {
 }
 
 #[test]
-fn a_websocket_is_501_and_does_not_hang() {
-    let engine = Backend::ok();
-    let router = start(config(&[engine.addr()]));
-    let answer = ask(
-        router.addr(),
-        "GET /v1/realtime?model=m HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
-         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
-    );
-    assert_error(&answer, 501, "upgrade_not_supported");
-}
-
-#[test]
 fn bytes_that_are_no_http_close_the_connection_only() {
     let engine = Backend::ok();
     let router = start(config(&[engine.addr()]));

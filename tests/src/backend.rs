@@ -80,6 +80,17 @@ impl Exchange {
         let _gone = self.stream.write_all(bytes.as_ref());
     }
 
+    /// Reads so many bytes of a connection that is no longer HTTP.
+    ///
+    /// # Panics
+    /// They do not come.
+    #[must_use]
+    pub fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
     /// Sends an answer with a length.
     pub fn answer(&mut self, status: &str, body: &str) -> Then {
         let length = body.len();

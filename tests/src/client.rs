@@ -129,6 +129,15 @@ impl Client {
         Answer { status, head, body, is_complete }
     }
 
+    /// Reads so many bytes of a connection that is no longer HTTP.
+    #[must_use]
+    #[track_caller]
+    pub fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
     /// Whether the router closes the connection without sending anything more.
     #[track_caller]
     pub fn is_closed(&mut self) -> bool {

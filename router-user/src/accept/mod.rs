@@ -7,6 +7,8 @@
 //! Does not know what a request is for: it hands requests to a [`Service`]. Invariant: a connection that was
 //! accepted holds a permit of the cap until its task has ended, whichever way.
 
+pub mod checked;
+mod framing;
 pub mod limit;
 
 use std::io;
@@ -25,6 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::shutdown::{Ending, Phase};
+use checked::{Checked, Tunnel};
 use limit::{Connections, Counters};
 
 /// After an accept error that will not pass at once (no descriptors left), so long is waited.
@@ -43,13 +46,17 @@ pub struct Client {
     pub addr: SocketAddr,
     /// Its IP address as a header value.
     pub ip: HeaderValue,
+    /// To be begun when the connection stops being HTTP.
+    pub tunnel: Tunnel,
+    /// Its place below the cap: what outlives the connection's task, as a tunnel does, keeps it.
+    pub permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl Client {
-    fn new(addr: SocketAddr) -> Self {
+    fn new(addr: SocketAddr, permit: OwnedSemaphorePermit) -> Self {
         let ip = addr.ip().to_canonical().to_string();
         let ip = HeaderValue::from_str(&ip).expect("invariant: an address is visible ASCII");
-        Self { addr, ip }
+        Self { addr, ip, tunnel: Tunnel::default(), permit: Arc::new(permit) }
     }
 }
 
@@ -119,13 +126,13 @@ pub async fn serve<S: Service>(
         };
         match accepted {
             Ok((stream, addr, permit)) => {
-                let conn = connection(http.clone(), stream, addr, Arc::clone(&service), ending.clone());
+                let client = Client::new(addr, permit);
+                let conn = connection(http.clone(), stream, client, Arc::clone(&service), ending.clone());
                 let counters = Arc::clone(connections.counters());
-                // Owned by the permit: the process waits for all permits, then drops the runtime and its tasks.
+                // Owned by its permit: the process waits for all permits, then drops the runtime and its tasks.
                 tokio::spawn(async move {
                     let ended = conn.await;
                     counters.ended(&ended);
-                    drop(permit);
                 });
             }
             Err(error) => {
@@ -169,15 +176,15 @@ fn http(limits: AcceptLimits) -> http1::Builder {
 async fn connection<S: Service>(
     http: http1::Builder,
     stream: TcpStream,
-    addr: SocketAddr,
+    client: Client,
     service: Arc<S>,
     mut ending: Ending,
 ) -> hyper::Result<()> {
-    let client = Client::new(addr);
+    let stream = Checked::new(stream, client.tunnel.clone());
     let answer = service_fn(|request| async {
         Ok::<_, std::convert::Infallible>(service.answer(request, &client).await)
     });
-    let mut conn = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer));
+    let mut conn = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer).with_upgrades());
     tokio::select! {
         // The connection first: it is what there is to do nearly always.
         biased;

@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
@@ -26,6 +24,7 @@ use tokio::task::AbortHandle;
 
 use super::Peer;
 use super::retry::Facts;
+use super::upload::RequestBody;
 
 /// Called with a socket before it connects, and the row it is for.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
@@ -100,7 +99,7 @@ impl Connector {
             http1::handshake(io).await.map_err(|e| ConnectError::closed_at_once(peer.addr, e))?;
         // The driver polls the socket in a task of its own: inside the request's task it costs half as much
         // again per streamed token.
-        let driver = spawn_driver(peer.id, connection);
+        let driver = spawn_driver(peer.id, connection.with_upgrades());
         Ok(Conn { peer, sender, heard, reused: false, _driver: driver })
     }
 
@@ -120,7 +119,7 @@ impl Connector {
 #[derive(Debug)]
 pub struct Conn {
     peer: Peer,
-    sender: SendRequest<Full<Bytes>>,
+    sender: SendRequest<RequestBody>,
     /// A byte arrived since the last request was sent.
     heard: Arc<AtomicBool>,
     reused: bool,
@@ -158,7 +157,7 @@ impl Conn {
     /// Sends a request and waits for the answer's head.
     pub(super) async fn send(
         &mut self,
-        request: Request<Full<Bytes>>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failure> {
         self.heard.store(false, Ordering::Relaxed);
         let reused = std::mem::replace(&mut self.reused, true);

@@ -10,13 +10,12 @@ pub mod hop_headers;
 pub mod pool;
 pub mod retry;
 pub mod stream;
+pub mod upload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use router_policy::{BackendId, Nanos};
@@ -24,6 +23,7 @@ use router_policy::{BackendId, Nanos};
 use connect::{Conn, ConnectError, Connector};
 use pool::Pool;
 use retry::Verdict;
+use upload::RequestBody;
 
 /// Where to send: a row and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,8 @@ impl Upstream {
     }
 
     /// Sends a request on an idle or else a new connection and waits for the answer's head. `request` makes it
-    /// anew for each sending: once, or twice if an idle connection turns out to be closed.
+    /// anew for each sending: once, or twice if an idle connection turns out to be closed. One that can be made
+    /// `once` only goes on a new connection, which no engine is about to close.
     ///
     /// Dropping the future closes the connection, which tells the engine that nobody waits any more.
     ///
@@ -101,9 +102,11 @@ impl Upstream {
         &self,
         peer: Peer,
         now: Nanos,
-        request: impl Fn() -> Request<Full<Bytes>>,
+        once: bool,
+        mut request: impl FnMut() -> Request<RequestBody>,
     ) -> Result<Answer, SendError> {
-        let (mut conn, mut connected) = match self.pool.take(peer, now) {
+        let idle = if once { None } else { self.pool.take(peer, now) };
+        let (mut conn, mut connected) = match idle {
             Some(idle) => (idle, false),
             None => (self.connector.connect(peer).await?, true),
         };
@@ -113,6 +116,9 @@ impl Upstream {
                 Ok(response) => return Ok(Answer { response, conn, resent, connected }),
                 Err(failure) => failure,
             };
+            if once {
+                return Err(SendError::NoAnswer(failure.error));
+            }
             match retry::verdict(failure.facts) {
                 Verdict::FreshConnection => {
                     resent += 1;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use router_policy::RequestShape;
 use router_policy::prefix::HashKey;
 
+mod form;
 pub mod json;
 mod names;
 mod openai;
@@ -13,6 +14,7 @@ pub mod path;
 mod prompt;
 mod session;
 
+pub use form::form_model;
 pub use names::Names;
 pub use path::classify;
 pub use session::session;

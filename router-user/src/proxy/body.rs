@@ -74,9 +74,20 @@ pub struct BodyLimits {
     pub bytes_max: u64,
     /// The longest time without a byte.
     pub pause_max: Duration,
+    /// So much is read before the rest is left to be passed on.
+    pub hold_max: u64,
 }
 
-/// Reads a body whole. A `Content-Length` is checked and taken from the budget before the first byte is read; a
+/// A body as far as it was read.
+#[derive(Debug)]
+pub struct Begun {
+    /// What was read.
+    pub body: HeldBody,
+    /// Whether that is all.
+    pub is_whole: bool,
+}
+
+/// Reads a body whole, or until more than `hold_max` bytes of it are here. A `Content-Length` is checked and taken from the budget before the first byte is read; a
 /// body without one is counted as it comes. No copy if it came in one piece.
 ///
 /// # Errors
@@ -86,7 +97,7 @@ pub async fn read(
     body: &mut Incoming,
     limits: BodyLimits,
     budget: &Arc<Budget>,
-) -> Result<HeldBody, ProxyError> {
+) -> Result<Begun, ProxyError> {
     let announced = body.size_hint().exact();
     let mut held = Held { budget: Arc::clone(budget), bytes: 0 };
     let too_large = ProxyError::BodyTooLarge { limit_bytes: limits.bytes_max };
@@ -94,9 +105,10 @@ pub async fn read(
         if bytes > limits.bytes_max {
             return Err(too_large);
         }
-        held.grow(bytes)?;
+        held.grow(bytes.min(limits.hold_max))?;
     }
-    let mut pieces = Pieces::new(announced);
+    let mut pieces = Pieces::new(announced.map(|bytes| bytes.min(limits.hold_max)));
+    let mut is_whole = true;
     // A frame that is there costs no timer: `timeout` looks at the body first.
     while let Some(frame) = tokio::time::timeout(limits.pause_max, body.frame())
         .await
@@ -114,8 +126,12 @@ pub async fn read(
         if body.is_end_stream() {
             break;
         }
+        if pieces.len() >= limits.hold_max {
+            is_whole = false;
+            break;
+        }
     }
-    Ok(HeldBody { bytes: pieces.join(), _held: held })
+    Ok(Begun { body: HeldBody { bytes: pieces.join(), _held: held }, is_whole })
 }
 
 /// Pieces of a body: the first as it is, joined only if there is a second.

@@ -8,10 +8,13 @@ pub mod body;
 mod flight;
 pub mod metrics;
 mod own;
+mod payload;
+mod place;
 pub mod refusal;
 mod request;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 mod usage;
 
 use std::sync::Arc;
@@ -19,29 +22,31 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use router_policy::prefix::HashKey;
-use router_policy::{BackendId, Outcome, PickError, Record, RequestShape, Usage};
+use router_policy::{Outcome, Record};
 
+use crate::accept;
 use crate::accept::{Client, Service};
-use crate::account::{InFlightGuard, Ledger, Placed};
+use crate::account::{Ledger, Placed};
 use crate::backends::{Registry, Target};
 use crate::config::Limits;
 use crate::error::ProxyError;
-use crate::forward::connect::{ConnectError, Mark};
+use crate::forward::connect::Mark;
 use crate::forward::stream::{Progress, StreamBody};
-use crate::forward::{Answer, Peer, SendError, Upstream, UpstreamLimits, hop_headers};
+use crate::forward::{Answer, Upstream, UpstreamLimits, hop_headers};
 use crate::parse::{self, PathKind};
-use crate::{accept, clock};
 
-use body::{BodyLimits, Budget, HeldBody};
+use body::Budget;
 use flight::Flight;
-use flight::since;
 pub use metrics::{RequestMetrics, Retry};
+use payload::Payload;
+use place::Sent;
 use refusal::Refusal;
 use request::{Outgoing, RequestIds, X_REQUEST_ID};
+use tunnel::Wanted;
 
 const X_BACKEND: HeaderName = HeaderName::from_static("x-unlatch-backend");
 const X_DECISION: HeaderName = HeaderName::from_static("x-unlatch-decision");
@@ -100,10 +105,10 @@ pub type ProxyBody = Either<Full<Bytes>, StreamBody<Flight>>;
 impl Service for Proxy {
     type Body = ProxyBody;
 
-    async fn answer(&self, request: Request<Incoming>, client: &Client) -> Response<ProxyBody> {
-        let (parts, body) = request.into_parts();
-        let id = self.ids.of(&parts.headers);
-        let mut response = match self.respond(parts, body, &id, client).await {
+    async fn answer(&self, mut request: Request<Incoming>, client: &Client) -> Response<ProxyBody> {
+        let id = self.ids.of(request.headers());
+        let upgrade = Wanted::of(&mut request);
+        let mut response = match self.respond(request, upgrade, &id, client).await {
             Ok(response) => response,
             Err(error) => {
                 self.shared.metrics.refused(Refusal::of(&error));
@@ -137,11 +142,12 @@ impl Proxy {
 
     async fn respond(
         &self,
-        parts: Parts,
-        body: Incoming,
+        request: Request<Incoming>,
+        upgrade: Option<Wanted>,
         id: &HeaderValue,
         client: &Client,
     ) -> Result<Response<ProxyBody>, ProxyError> {
+        let (parts, body) = request.into_parts();
         check_head(&parts, self.shared.limits.head_bytes_max)?;
         let kind = parse::classify(&parts.method, parts.uri.path(), &self.shared.proxy_paths);
         match kind {
@@ -150,126 +156,16 @@ impl Proxy {
                 return Ok(own.map(Either::Left));
             }
             PathKind::Refused => return Err(ProxyError::UnknownPath(parts.uri.path().to_owned())),
-            PathKind::Inference | PathKind::Other => refuse_upgrade(&parts.headers)?,
+            PathKind::Inference | PathKind::Other => {}
         }
-        let body = self.read(body, &parts.headers).await?;
-        let mut shape = self.shape(kind, &body)?;
-        if let Some(key) = &self.shared.session_key {
-            shape.session = parse::session(&parts.headers, &body.bytes, key);
+        let mut payload = Payload::read(body, kind, &parts.headers, &self.shared).await?;
+        let shape = payload.shape(kind, &parts, &self.shared)?;
+        let outgoing = Outgoing::new(parts, id.clone(), client, upgrade.as_ref());
+        let Sent { answer, target, placed, flight } = self.place(&shape, &outgoing, &mut payload).await?;
+        if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return switch(answer, upgrade, flight, client);
         }
-        let outgoing = Outgoing::new(parts, id.clone(), client);
-        self.place(&shape, &outgoing, &body).await
-    }
-
-    /// Reads the body; a client that goes on writing one that is too large still gets to read the error.
-    async fn read(&self, mut body: Incoming, headers: &HeaderMap) -> Result<HeldBody, ProxyError> {
-        let limits = &self.shared.limits;
-        let bounds = BodyLimits { bytes_max: limits.body_bytes_max, pause_max: limits.head_timeout };
-        let result = body::read(&mut body, bounds, &self.shared.budget).await;
-        let is_waiting = headers.contains_key(header::EXPECT);
-        if matches!(result, Err(ProxyError::BodyTooLarge { .. } | ProxyError::BodyBudget)) && !is_waiting {
-            body::discard(body, limits.body_bytes_max).await;
-        }
-        result
-    }
-
-    fn shape(&self, kind: PathKind, body: &HeldBody) -> Result<RequestShape, ProxyError> {
-        if kind != PathKind::Inference {
-            return Ok(RequestShape::unshaped());
-        }
-        let Shared { hash_key, names, .. } = &*self.shared;
-        parse::shape_with(&body.bytes, hash_key, names).map_err(|e| ProxyError::BadBody(e.to_string()))
-    }
-
-    /// Picks and sends until a backend answers. Each backend is tried once at most, so this ends.
-    async fn place(
-        &self,
-        shape: &RequestShape,
-        outgoing: &Outgoing,
-        body: &HeldBody,
-    ) -> Result<Response<ProxyBody>, ProxyError> {
-        let mut tried: Vec<BackendId> = Vec::new();
-        let mut unreachable: Option<ConnectError> = None;
-        loop {
-            let (placed, guard) = match self.pick(shape, &tried, outgoing.id()) {
-                Ok(picked) => picked,
-                Err(cause) => return Err(no_backend(cause, shape, unreachable)),
-            };
-            // Removed between the pick and here: the guard gives the count back.
-            let Some(target) = self.shared.registry.get(placed.backend) else {
-                guard.finish(Outcome::NeverSent, &Usage::default());
-                tried.push(placed.backend);
-                continue;
-            };
-            let flight = Flight::new(guard, Arc::clone(&self.shared.metrics));
-            let peer = Peer { id: target.id, addr: target.addr };
-            let request = || outgoing.to(&target, body.bytes.clone());
-            let sent = clock::now();
-            match self.upstream.send(peer, sent, request).await {
-                Ok(answer) => {
-                    if answer.connected {
-                        target.connect_succeeded(sent);
-                    }
-                    return Ok(self.pass_on(answer, &target, &placed, flight));
-                }
-                Err(SendError::Connect(error)) => {
-                    flight.ended(Outcome::NeverSent);
-                    if error.is_local() {
-                        return Err(ProxyError::ConnectFailed(error.to_string()));
-                    }
-                    self.back_off(&target, &error);
-                    tried.push(placed.backend);
-                    unreachable = Some(error);
-                }
-                Err(SendError::NoAnswer(error)) => {
-                    flight.ended(Outcome::UpstreamFailed);
-                    return Err(ProxyError::UpstreamFailed(error.to_string()));
-                }
-            }
-        }
-    }
-
-    fn pick(
-        &self,
-        shape: &RequestShape,
-        tried: &[BackendId],
-        request: &str,
-    ) -> Result<(Placed, InFlightGuard), PickError> {
-        let before = clock::now();
-        let mut picked = self.shared.ledger.pick(shape, tried)?;
-        let placed = &mut picked.0;
-        if let (Some(keep), Some(record)) = (&self.shared.keep_record, placed.record.take()) {
-            keep.0(record, request);
-        }
-        self.shared.metrics.decided(since(before));
-        self.shared.metrics.placed(
-            placed.backend,
-            placed.reason,
-            placed.matched_tokens,
-            placed.prompt_tokens,
-        );
-        if !tried.is_empty() {
-            self.shared.metrics.retried(Retry::ConnectFailed);
-        }
-        Ok(picked)
-    }
-
-    /// Nobody there: no requests until the engine's watch, which asks when the back-off ends, finds it back; and if
-    /// nobody listens, what it cached is gone.
-    fn back_off(&self, target: &Target, error: &ConnectError) {
-        let limits = &self.shared.limits;
-        let now = clock::now();
-        let until = target.connect_failed(now, limits.backoff_min, limits.backoff_max);
-        self.shared.ledger.ready(target.id, false);
-        if error.is_refused() {
-            self.shared.ledger.cache_lost(target.id);
-        }
-        tracing::warn!(
-            backend = target.url,
-            %error,
-            pause_ms = until.0.saturating_sub(now.0) / 1_000_000,
-            "cannot connect to a backend: no requests there for a while"
-        );
+        Ok(self.pass_on(answer, &target, &placed, flight))
     }
 
     /// The engine's answer as the client gets it; the flight goes with its body.
@@ -310,20 +206,26 @@ fn check_head(parts: &Parts, limit_bytes: usize) -> Result<(), ProxyError> {
     Ok(())
 }
 
-/// WebSockets are not proxied; other upgrades (h2c) may be ignored, and are.
-fn refuse_upgrade(headers: &HeaderMap) -> Result<(), ProxyError> {
-    match headers.get(header::UPGRADE) {
-        Some(to) if to.as_bytes().eq_ignore_ascii_case(b"websocket") => Err(ProxyError::Upgrade),
-        _ => Ok(()),
-    }
-}
-
-/// What the client is told when no candidate is left: why the last one failed, if one was tried.
-fn no_backend(cause: PickError, shape: &RequestShape, unreachable: Option<ConnectError>) -> ProxyError {
-    match unreachable {
-        Some(error) => ProxyError::ConnectFailed(error.to_string()),
-        None => ProxyError::NoBackend { cause, model: shape.model.as_deref().map(str::to_owned) },
-    }
+/// The engine agreed to switch: the rest is a tunnel.
+fn switch(
+    mut answer: Answer,
+    upgrade: Option<Wanted>,
+    flight: Flight,
+    client: &Client,
+) -> Result<Response<ProxyBody>, ProxyError> {
+    let Some(upgrade) = upgrade else {
+        flight.ended(Outcome::UpstreamFailed);
+        return Err(ProxyError::UpstreamFailed("it switched protocols unasked".to_owned()));
+    };
+    let engine_side = hyper::upgrade::on(&mut answer.response);
+    let (mut parts, _no_body) = answer.response.into_parts();
+    hop_headers::strip(&mut parts.headers);
+    upgrade.announce(&mut parts.headers);
+    upgrade.start(engine_side, answer.conn, flight, client);
+    let mut response = Response::new(Either::Left(Full::default()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = parts.headers;
+    Ok(response)
 }
 
 fn debug_headers(headers: &mut HeaderMap, target: &Target, placed: &Placed) {

@@ -83,7 +83,7 @@ impl Refusal {
             ProxyError::ClientGone => Self::ClientGone,
             ProxyError::HeadTooLarge { .. } => Self::HeadTooLarge,
             ProxyError::UnknownPath(_) => Self::UnknownPath,
-            ProxyError::BodyStalled | ProxyError::MethodNotAllowed | ProxyError::Upgrade => Self::BadRequest,
+            ProxyError::BodyStalled | ProxyError::MethodNotAllowed => Self::BadRequest,
             ProxyError::NoBackend { cause: PickError::UnknownModel, .. } => Self::UnknownModel,
             ProxyError::NoBackend { cause: PickError::NoBackend, .. } => Self::NoBackend,
             ProxyError::NoBackend { cause: PickError::AllFull, .. } => Self::AllFull,

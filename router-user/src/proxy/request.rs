@@ -2,8 +2,8 @@
 //!
 //! Invariant: where it goes is the target's alone. Nothing in a client's request names an address.
 
-use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::Either;
+use hyper::body::Body;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
@@ -12,9 +12,11 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::tunnel::Wanted;
 use crate::accept::Client;
 use crate::backends::Target;
 use crate::forward::hop_headers;
+use crate::forward::upload::RequestBody;
 
 /// Name of the request's id, both ways.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -67,13 +69,16 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// From the client's head.
     #[must_use]
-    pub(super) fn new(parts: Parts, id: HeaderValue, client: &Client) -> Self {
+    pub(super) fn new(parts: Parts, id: HeaderValue, client: &Client, upgrade: Option<&Wanted>) -> Self {
         let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let mut headers = parts.headers;
         hop_headers::strip(&mut headers);
+        if let Some(upgrade) = upgrade {
+            upgrade.announce(&mut headers);
+        }
         // The wait for "100 Continue" is between the client and us.
         headers.remove(header::EXPECT);
-        // The body goes on whole: hyper writes its length.
+        // hyper writes the body's length, or chunks where it is not known.
         headers.remove(header::CONTENT_LENGTH);
         headers.insert(X_REQUEST_ID, id);
         let forwarded = forwarded_for(&headers, client);
@@ -88,9 +93,9 @@ impl Outgoing {
 
     /// The request to one target.
     #[must_use]
-    pub(super) fn to(&self, target: &Target, body: Bytes) -> Request<Full<Bytes>> {
-        let length = body.len();
-        let mut request = Request::new(Full::new(body));
+    pub(super) fn to(&self, target: &Target, body: RequestBody) -> Request<RequestBody> {
+        let is_empty = matches!(&body, Either::Left(held) if held.is_end_stream());
+        let mut request = Request::new(body);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = Uri::from(self.path_at(target));
         let mut headers = self.headers.clone();
@@ -98,7 +103,7 @@ impl Outgoing {
         if let Some(own) = &target.authorization {
             headers.insert(header::AUTHORIZATION, own.clone());
         }
-        if length == 0 && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
+        if is_empty && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
             headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         *request.headers_mut() = headers;
