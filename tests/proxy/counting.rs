@@ -219,7 +219,7 @@ fn r03_whatever_ends_a_request_the_gauges_stay_within_the_concurrency_and_rest_a
     mix.run(200, &["fine"]);
     let share = [a.received().len() - before[0], b.received().len() - before[1]];
     assert_eq!(share[0] + share[1], 200);
-    assert!((70..=130).contains(&share[0]), "{share:?} of 200: a wrong count attracts or repels");
+    assert!((40..=160).contains(&share[0]), "{share:?} of 200: a wrong count attracts or repels");
     wait_idle(&router);
     assert_eq!(gauges(ledger, account), [0; 4]);
 }

@@ -1,7 +1,6 @@
 //! What is sent again, and what is not.
 
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -96,29 +95,42 @@ fn a_connection_that_does_not_come_about_in_time_goes_to_the_next_backend() {
 }
 
 #[test]
-fn a_stale_idle_connection_is_replaced_by_a_fresh_one() {
-    // Answers the first request of each connection and closes it at the second, unanswered.
-    let answered = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&answered);
-    let seen = parking_lot::Mutex::new(Vec::<usize>::new());
-    let engine = Backend::start(move |request, exchange| {
-        let mut seen = seen.lock();
-        if seen.contains(&request.connection) {
-            return Then::Close;
-        }
-        seen.push(request.connection);
-        count.fetch_add(1, Ordering::SeqCst);
-        exchange.answer("200 OK", "{}")
+fn an_engine_that_closes_after_each_stream_fails_no_request() {
+    // As llama.cpp: it closes after each stream and does not say so; some requests would meet the closing itself.
+    let engine = Backend::start(|_, exchange| {
+        exchange.start_stream();
+        exchange.chunk("data: x\n\n");
+        exchange.end_stream();
+        Then::Close
     });
     let router = start(config(&[engine.addr()]));
     let mut client = Client::connect(router.addr());
-    for i in 0..10 {
+    for i in 0..200 {
         client.send(chat());
         assert_eq!(client.answer().status, 200, "request {i}");
     }
-    assert_eq!(answered.load(Ordering::SeqCst), 10);
-    assert_eq!(engine.received().len(), 19, "every request but the first met a stale connection");
+    assert_eq!(engine.received().len(), 200, "each was executed once");
     assert_eq!(router.in_flight(), 0);
+}
+
+#[test]
+fn a_request_that_the_engine_read_on_a_reused_connection_is_not_sent_twice() {
+    for then in [Then::Close, Then::Reset] {
+        let engine = Backend::start(move |request, exchange| {
+            if request.line().contains("/v1/good") {
+                return exchange.answer("200 OK", "{}");
+            }
+            then
+        });
+        let router = start(config(&[engine.addr()]));
+        let mut client = Client::connect(router.addr());
+        client.send("GET /v1/good HTTP/1.1\r\nhost: h\r\n\r\n");
+        assert_eq!(client.answer().status, 200);
+        client.send(chat());
+        assert_eq!(client.answer().status, 502, "{then:?}");
+        assert_eq!(engine.received().len(), 2, "{then:?}: its kernel had acknowledged it");
+        wait_idle(&router);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -321,15 +322,13 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
         };
         match then {
             Then::KeepAlive => {}
-            Then::Close => {
-                let _closed = stream.shutdown(Shutdown::Both);
-                return;
-            }
-            Then::Reset => {
-                rustix::net::sockopt::set_socket_linger(&stream, Some(std::time::Duration::ZERO)).unwrap();
-                // Every descriptor of the socket must go for the reset to be sent.
-                let local = stream.peer_addr().ok();
-                state.streams.lock().retain(|s| s.peer_addr().ok() != local);
+            Then::Close | Then::Reset => {
+                if then == Then::Reset {
+                    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+                }
+                // Every descriptor of the socket must go for it to be closed.
+                let peer = stream.peer_addr().ok();
+                state.streams.lock().retain(|s| s.peer_addr().ok() != peer);
                 return;
             }
         }

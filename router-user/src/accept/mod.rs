@@ -36,6 +36,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Connections the kernel completes before we accept them.
 const BACKLOG: i32 = 1024;
 
+/// Fields of a request's head; beyond it hyper answers 431.
+const HEAD_FIELDS_MAX: usize = 256;
+
 /// A silent connection is probed after this long, so that a vanished client frees its engine.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
@@ -165,6 +168,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 fn http(limits: AcceptLimits) -> http1::Builder {
     let mut http = http1::Builder::new();
     let head_bytes_max = limits.head_bytes_max.saturating_mul(2);
+    // hyper takes 100 fields by default, and some clients send more.
+    http.max_headers(HEAD_FIELDS_MAX);
     // Beyond this hyper answers 431 without a body.
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_header_size(head_bytes_max);
     // Room for a head; body and answer are read and written through the same buffer.

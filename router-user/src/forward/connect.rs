@@ -7,10 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -18,19 +15,22 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use router_policy::BackendId;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::AbortHandle;
 
 use super::Peer;
 use super::retry::Facts;
 use super::upload::RequestBody;
+use super::wire::{Traffic, Wire};
 
 /// Called with a socket before it connects, and the row it is for.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
 
 /// A silent connection is probed after this long: prefill takes minutes, and a middlebox must not forget it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+
+/// Fields of an answer's head.
+const HEAD_FIELDS_MAX: usize = 256;
 
 /// Why a connection did not come about.
 #[derive(Debug, thiserror::Error)]
@@ -92,15 +92,17 @@ impl Connector {
             Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "connecting timed out")),
         };
         let stream = stream.map_err(|source| ConnectError { addr: peer.addr, source })?;
-        let heard = Arc::new(AtomicBool::new(false));
-        let io = TokioIo::new(Listening { stream, heard: Arc::clone(&heard) });
+        let wire = Wire::new(stream);
+        let traffic = wire.traffic();
         // Both ends of hyper's handshake are local: nothing is waited for.
-        let (sender, connection) =
-            http1::handshake(io).await.map_err(|e| ConnectError::closed_at_once(peer.addr, e))?;
+        let (sender, connection) = http()
+            .handshake(TokioIo::new(wire))
+            .await
+            .map_err(|e| ConnectError::closed_at_once(peer.addr, e))?;
         // The driver polls the socket in a task of its own: inside the request's task it costs half as much
         // again per streamed token.
         let driver = spawn_driver(peer.id, connection.with_upgrades());
-        Ok(Conn { peer, sender, heard, reused: false, _driver: driver })
+        Ok(Conn { peer, sender, traffic, reused: false, _driver: driver })
     }
 
     async fn open(&self, peer: Peer) -> io::Result<TcpStream> {
@@ -120,8 +122,7 @@ impl Connector {
 pub struct Conn {
     peer: Peer,
     sender: SendRequest<RequestBody>,
-    /// A byte arrived since the last request was sent.
-    heard: Arc<AtomicBool>,
+    traffic: Arc<Traffic>,
     reused: bool,
     _driver: Driver,
 }
@@ -159,13 +160,14 @@ impl Conn {
         &mut self,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failure> {
-        self.heard.store(false, Ordering::Relaxed);
+        let before = self.traffic.begin();
         let reused = std::mem::replace(&mut self.reused, true);
         self.sender.try_send_request(request).await.map_err(|mut e| {
             let facts = Facts {
                 reused,
                 unsent: e.take_message().is_some(),
-                heard: self.heard.load(Ordering::Relaxed),
+                heard: self.traffic.heard(),
+                unacked: self.traffic.nothing_acked_beyond(before),
             };
             Failure { facts, error: e.into_error() }
         })
@@ -182,6 +184,13 @@ impl Drop for Driver {
     }
 }
 
+/// hyper takes 100 fields by default; engines behind other proxies may send more.
+fn http() -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.max_headers(HEAD_FIELDS_MAX);
+    http
+}
+
 /// Runs a connection until it ends or its [`Conn`] is dropped.
 fn spawn_driver(
     backend: BackendId,
@@ -194,52 +203,4 @@ fn spawn_driver(
         }
     });
     Driver(task.abort_handle())
-}
-
-/// A socket that notes whether anything was received.
-#[derive(Debug)]
-struct Listening {
-    stream: TcpStream,
-    heard: Arc<AtomicBool>,
-}
-
-impl AsyncRead for Listening {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.heard.store(true, Ordering::Relaxed);
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for Listening {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
 }

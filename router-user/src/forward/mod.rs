@@ -11,6 +11,7 @@ pub mod pool;
 pub mod retry;
 pub mod stream;
 pub mod upload;
+mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -2,7 +2,9 @@
 //!
 //! Last in, first out: the youngest connection is the least likely to be closing, and the others grow old and
 //! go. Bounds: a number per backend, an age (engines close idle connections after 5 s, some without announcing
-//! it). Invariant: a connection in here carries no request. One pool a worker, so its lock is never waited for; it
+//! it). Some engines close right after a streamed answer, also unannounced (llama.cpp), and a request that meets the
+//! closing may have been read or not: so until an engine is seen to keep connections open after streams, they
+//! rest for [`REST`] before they are used again. Invariant: a connection in here carries no request. One pool a worker, so its lock is never waited for; it
 //! is there because connections are handed out inside tasks.
 
 use std::collections::VecDeque;
@@ -15,19 +17,73 @@ use router_policy::Nanos;
 use super::Peer;
 use super::connect::Conn;
 
+/// An engine that closes after an answer has done so by then; measured under a millisecond for llama.cpp.
+const REST: Duration = Duration::from_millis(20);
+
+/// How the answer before was framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// By its length.
+    Sized,
+    /// As a stream.
+    Streamed,
+}
+
 /// Idle connections by row.
 #[derive(Debug)]
 pub struct Pool {
-    idle: Mutex<Vec<VecDeque<Idle>>>,
+    rows: Mutex<Vec<Row>>,
     idle_conns_max: usize,
     age_max: Duration,
     refused: AtomicU64,
 }
 
+/// The idle connections of one backend, the youngest last.
+#[derive(Debug)]
+struct Row {
+    idle: VecDeque<Idle>,
+    /// Whether the engine keeps a connection open after an answer of each kind, as far as is known.
+    keeps: [bool; 2],
+}
+
+/// No engine is known that closes after a sized answer; some do after a stream.
+const KEEPS_AT_FIRST: [bool; 2] = [true, false];
+
 #[derive(Debug)]
 struct Idle {
     conn: Conn,
     since: Nanos,
+    after: After,
+}
+
+impl Row {
+    fn is_rested(&self, idle: &Idle, now: Nanos) -> bool {
+        self.keeps[idle.after as usize] || now >= idle.since + REST
+    }
+
+    /// The youngest that can carry a request to `peer`. What cannot is dropped on the way.
+    fn take(&mut self, peer: Peer, now: Nanos, age_max: Duration) -> Option<Conn> {
+        for at in (0..self.idle.len()).rev() {
+            let idle = &self.idle[at];
+            if now >= idle.since + age_max {
+                // The others are older still.
+                self.idle.drain(..=at);
+                return None;
+            }
+            let (after, rested) = (idle.after, self.is_rested(idle, now));
+            if idle.conn.peer() != peer {
+                self.keeps = KEEPS_AT_FIRST;
+                self.idle.remove(at);
+            } else if idle.conn.is_closed() {
+                self.keeps[after as usize] = false;
+                self.idle.remove(at);
+            } else if rested && idle.conn.is_ready() {
+                self.keeps[after as usize] = true;
+                return self.idle.remove(at).map(|idle| idle.conn);
+            }
+        }
+        None
+    }
 }
 
 impl Pool {
@@ -35,56 +91,45 @@ impl Pool {
     /// than `age_max`.
     #[must_use]
     pub const fn new(idle_conns_max: usize, age_max: Duration) -> Self {
-        Self { idle: Mutex::new(Vec::new()), idle_conns_max, age_max, refused: AtomicU64::new(0) }
+        Self { rows: Mutex::new(Vec::new()), idle_conns_max, age_max, refused: AtomicU64::new(0) }
     }
 
     /// The youngest idle connection to a peer that can carry a request.
     #[must_use]
     pub fn take(&self, peer: Peer, now: Nanos) -> Option<Conn> {
-        let mut rows = self.idle.lock();
-        let row = rows.get_mut(peer.id.index())?;
-        while let Some(Idle { conn, since }) = row.pop_back() {
-            if now >= since + self.age_max {
-                // The others are older still.
-                row.clear();
-                return None;
-            }
-            if conn.is_ready() && conn.peer() == peer {
-                return Some(conn);
-            }
-        }
-        None
+        let mut rows = self.rows.lock();
+        rows.get_mut(peer.id.index())?.take(peer, now, self.age_max)
     }
 
     /// Gives back a connection whose answer has ended. Beyond the bound the oldest goes.
-    pub fn put(&self, conn: Conn, now: Nanos) {
+    pub fn put(&self, conn: Conn, after: After, now: Nanos) {
         if conn.is_closed() || self.idle_conns_max == 0 {
             return;
         }
         let index = conn.peer().id.index();
-        let mut rows = self.idle.lock();
+        let mut rows = self.rows.lock();
         if rows.len() <= index {
-            rows.resize_with(index + 1, VecDeque::new);
+            rows.resize_with(index + 1, || Row { idle: VecDeque::new(), keeps: KEEPS_AT_FIRST });
         }
-        let row = &mut rows[index];
+        let row = &mut rows[index].idle;
         if row.len() >= self.idle_conns_max {
             row.pop_front();
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
-        row.push_back(Idle { conn, since: now });
+        row.push_back(Idle { conn, since: now, after });
     }
 
     /// Closes what is too old or was closed by the engine. To be called every now and then.
     pub fn reap(&self, now: Nanos) {
-        for row in &mut *self.idle.lock() {
-            row.retain(|idle| now < idle.since + self.age_max && !idle.conn.is_closed());
+        for row in &mut *self.rows.lock() {
+            row.idle.retain(|idle| now < idle.since + self.age_max && !idle.conn.is_closed());
         }
     }
 
     /// Idle connections now.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.idle.lock().iter().map(VecDeque::len).sum()
+        self.rows.lock().iter().map(|row| row.idle.len()).sum()
     }
 
     /// Whether there is none.
@@ -108,7 +153,7 @@ mod tests {
     use router_policy::{BackendId, Nanos};
     use tokio::net::TcpListener;
 
-    use super::Pool;
+    use super::{After, Pool, REST};
     use crate::forward::Peer;
     use crate::forward::connect::{Conn, Connector};
 
@@ -151,8 +196,8 @@ mod tests {
         let pool = Pool::new(8, Duration::from_secs(4));
         let (old, _old_end) = engine.conn().await;
         let (young, _young_end) = engine.conn().await;
-        pool.put(old, Nanos(0));
-        pool.put(young, Nanos(3 * SECOND));
+        pool.put(old, After::Sized, Nanos(0));
+        pool.put(young, After::Sized, Nanos(3 * SECOND));
         assert!(pool.take(engine.peer, Nanos(5 * SECOND)).is_some(), "3 s to 5 s is young enough");
         assert!(pool.take(engine.peer, Nanos(5 * SECOND)).is_none(), "0 s to 5 s is too old");
         assert!(pool.is_empty(), "the old one is closed");
@@ -163,11 +208,11 @@ mod tests {
         let engine = Engine::new().await;
         let pool = Pool::new(8, Duration::from_secs(4));
         let (conn, theirs) = engine.conn().await;
-        pool.put(conn, Nanos(0));
+        pool.put(conn, After::Sized, Nanos(0));
         drop(theirs);
-        let closed = || pool.idle.lock().iter().flatten().all(|i| i.conn.is_closed());
+        let closed = || pool.rows.lock().iter().flat_map(|row| &row.idle).all(|i| i.conn.is_closed());
         until(closed).await;
-        assert!(pool.take(engine.peer, Nanos(1)).is_none());
+        assert!(pool.take(engine.peer, Nanos(SECOND)).is_none());
     }
 
     #[tokio::test]
@@ -176,10 +221,10 @@ mod tests {
         let pool = Pool::new(1, Duration::from_secs(4));
         let (first, _first_end) = engine.conn().await;
         let (second, second_end) = engine.conn().await;
-        pool.put(first, Nanos(0));
-        pool.put(second, Nanos(1));
+        pool.put(first, After::Sized, Nanos(0));
+        pool.put(second, After::Sized, Nanos(1));
         assert_eq!((pool.len(), pool.refused()), (1, 1));
-        let kept = pool.take(engine.peer, Nanos(2)).expect("one is kept");
+        let kept = pool.take(engine.peer, Nanos(SECOND)).expect("one is kept");
         drop(kept);
         let mut byte = [0];
         let read = tokio::io::AsyncReadExt::read(&mut { second_end }, &mut byte).await.unwrap();
@@ -191,8 +236,8 @@ mod tests {
         let (before, after) = (Engine::new().await, Engine::new().await);
         let pool = Pool::new(8, Duration::from_secs(4));
         let (conn, _theirs) = before.conn().await;
-        pool.put(conn, Nanos(0));
-        assert!(pool.take(after.peer, Nanos(1)).is_none(), "the row moved to another address");
+        pool.put(conn, After::Sized, Nanos(0));
+        assert!(pool.take(after.peer, Nanos(SECOND)).is_none(), "the row moved to another address");
     }
 
     #[tokio::test]
@@ -200,10 +245,39 @@ mod tests {
         let engine = Engine::new().await;
         let pool = Pool::new(8, Duration::from_secs(4));
         let (conn, _theirs) = engine.conn().await;
-        pool.put(conn, Nanos(0));
+        pool.put(conn, After::Sized, Nanos(0));
         pool.reap(Nanos(3 * SECOND));
         assert_eq!(pool.len(), 1);
         pool.reap(Nanos(4 * SECOND));
         assert!(pool.is_empty());
+    }
+
+    #[tokio::test]
+    async fn until_an_engine_is_seen_to_keep_connections_after_streams_they_rest() {
+        let engine = Engine::new().await;
+        let pool = Pool::new(8, Duration::from_secs(4));
+        let rest = REST.as_nanos() as u64;
+        let (conn, _end) = engine.conn().await;
+        pool.put(conn, After::Streamed, Nanos(0));
+        assert!(pool.take(engine.peer, Nanos(rest - 1)).is_none(), "it may be closing");
+        let conn = pool.take(engine.peer, Nanos(rest)).expect("it was kept open");
+        pool.put(conn, After::Streamed, Nanos(rest));
+        assert!(pool.take(engine.peer, Nanos(rest)).is_some(), "it is known to be kept");
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_closes_after_all_is_no_longer_trusted() {
+        let engine = Engine::new().await;
+        let pool = Pool::new(8, Duration::from_secs(4));
+        let (conn, theirs) = engine.conn().await;
+        pool.put(conn, After::Streamed, Nanos(0));
+        let conn = pool.take(engine.peer, Nanos(SECOND)).expect("it was kept open");
+        pool.put(conn, After::Streamed, Nanos(SECOND));
+        drop(theirs);
+        until(|| pool.rows.lock().iter().flat_map(|row| &row.idle).all(|i| i.conn.is_closed())).await;
+        assert!(pool.take(engine.peer, Nanos(SECOND)).is_none());
+        let (conn, _end) = engine.conn().await;
+        pool.put(conn, After::Streamed, Nanos(SECOND));
+        assert!(pool.take(engine.peer, Nanos(SECOND)).is_none(), "it rests again");
     }
 }

@@ -1,8 +1,8 @@
 //! Whether a request whose answer did not come may be sent again. Pure.
 //!
-//! Invariant: a request that an engine may have begun is never sent twice, with the one exception that HTTP
-//! itself makes (RFC 9112, 9.3.1): a *reused* connection that ended without a single byte of an answer was being
-//! closed by the engine while the request was on its way. A fresh connection is not reused, so this ends.
+//! Invariant: a request that an engine may have begun is never sent twice. Sent again is what was not written whole;
+//! and what met a *reused* connection that ended without a byte of an answer while the engine's kernel acknowledged
+//! nothing of it: the engine was closing it (RFC 9112, 9.3.1). A fresh connection is not reused, so this ends.
 
 /// What is known when no answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Facts {
     pub unsent: bool,
     /// At least one byte of an answer arrived.
     pub heard: bool,
+    /// The kernel says that the engine had closed the connection and none of the request was acknowledged.
+    pub unacked: bool,
 }
 
 /// What to do.
@@ -31,8 +33,8 @@ pub enum Verdict {
 pub const fn verdict(facts: Facts) -> Verdict {
     match facts {
         Facts { heard: true, .. } => Verdict::GiveUp,
-        Facts { reused: true, .. } => Verdict::FreshConnection,
-        Facts { unsent: true, .. } => Verdict::AnotherBackend,
+        Facts { reused: true, unsent, unacked, .. } if unsent || unacked => Verdict::FreshConnection,
+        Facts { reused: false, unsent: true, .. } => Verdict::AnotherBackend,
         Facts { .. } => Verdict::GiveUp,
     }
 }
@@ -43,17 +45,16 @@ mod tests {
 
     #[test]
     fn only_what_no_engine_can_have_begun_is_sent_again() {
-        for (reused, unsent, heard, want) in [
-            (true, true, false, Verdict::FreshConnection),
-            (true, false, false, Verdict::FreshConnection),
-            (false, true, false, Verdict::AnotherBackend),
-            (false, false, false, Verdict::GiveUp),
-            (true, false, true, Verdict::GiveUp),
-            (false, false, true, Verdict::GiveUp),
-            (true, true, true, Verdict::GiveUp),
-            (false, true, true, Verdict::GiveUp),
-        ] {
-            let facts = Facts { reused, unsent, heard };
+        use Verdict::{AnotherBackend, FreshConnection, GiveUp};
+        for bits in 0..16 {
+            let [reused, unsent, heard, unacked] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+            let want = match (heard, reused, unsent, unacked) {
+                (true, ..) => GiveUp,
+                (_, true, true, _) | (_, true, _, true) => FreshConnection,
+                (_, false, true, _) => AnotherBackend,
+                _ => GiveUp,
+            };
+            let facts = Facts { reused, unsent, heard, unacked };
             assert_eq!(verdict(facts), want, "{facts:?}");
         }
     }

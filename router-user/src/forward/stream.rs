@@ -16,7 +16,7 @@ use pin_project_lite::pin_project;
 use router_policy::Outcome;
 
 use super::connect::Conn;
-use super::pool::Pool;
+use super::pool::{After, Pool};
 
 /// Who is told how an answer goes. Dropped without [`Progress::ended`]: the client left.
 pub trait Progress {
@@ -46,6 +46,7 @@ struct Live<P> {
     progress: P,
     conn: Conn,
     pool: Arc<Pool>,
+    after: After,
     first: First,
 }
 
@@ -72,7 +73,8 @@ impl<P: Progress> StreamBody<P> {
     pub fn new(inner: Incoming, headers: &HeaderMap, conn: Conn, pool: Arc<Pool>, progress: P) -> Self {
         let ended = inner.is_end_stream();
         let first = if is_event_stream(headers) { First::Event(LineState::Start) } else { First::Any };
-        let live = Live { progress, conn, pool, first };
+        let after = if inner.size_hint().exact().is_some() { After::Sized } else { After::Streamed };
+        let live = Live { progress, conn, pool, after, first };
         let mut body = Self { inner, live: Some(live) };
         if ended {
             complete(&mut body.live);
@@ -141,10 +143,10 @@ impl<P: Progress> Live<P> {
 
 /// The body ended as it should: the count goes back, then the connection.
 fn complete<P: Progress>(live: &mut Option<Live<P>>) {
-    if let Some(Live { progress, conn, pool, .. }) = live.take() {
+    if let Some(Live { progress, conn, pool, after, .. }) = live.take() {
         let now = progress.now();
         progress.ended(Outcome::Completed);
-        pool.put(conn, now);
+        pool.put(conn, after, now);
     }
 }
 
