@@ -26,6 +26,7 @@ use crate::backends::{Registry, Target};
 use crate::config::Config;
 use crate::decisions::Recorder;
 use crate::edge::Edge;
+use crate::forward::retry::RetryBudget;
 use crate::observe::status::pool;
 use crate::parse::Names;
 use crate::proxy::body::Budget;
@@ -134,6 +135,7 @@ impl Router {
             hash_key: hash_key.clone(),
             names: Names::new(&specs),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
+            retries: RetryBudget::new(config.limits.retry_budget),
             limits: config.limits.clone(),
             metrics,
             proxy_paths: config.proxy_paths.clone(),

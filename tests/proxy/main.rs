@@ -4,6 +4,7 @@
 mod affinity;
 mod counting;
 mod eligible;
+mod elsewhere;
 mod forwarding;
 mod framing;
 mod in_flight;
@@ -14,6 +15,7 @@ mod records;
 mod retry;
 mod shapes;
 mod shutdown;
+mod silence;
 mod spread;
 mod stream;
 mod tunnel;

@@ -9,7 +9,7 @@ pub enum Outcome {
     ClientGone,
     /// The backend broke off, or gave no answer.
     UpstreamFailed,
-    /// No connection could be made: the request was never sent.
+    /// No connection could be made, or the backend refused the request before it ran.
     NeverSent,
 }
 

@@ -30,6 +30,8 @@ pub struct Target {
     backoff: Mutex<Backoff>,
     failed: Notify,
     scrape_failures: [AtomicU64; ScrapeFailure::ALL.len()],
+    /// Until when the engine asked to be left alone, nanoseconds.
+    rest_until: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +83,7 @@ impl Target {
         authorization: Option<hyper::header::HeaderValue>,
         has_configured_model: bool,
     ) -> Self {
-        let (backoff, failed, scrape_failures) = Default::default();
+        let (backoff, failed, scrape_failures, rest_until) = Default::default();
         Self {
             id,
             url,
@@ -93,6 +95,7 @@ impl Target {
             backoff,
             failed,
             scrape_failures,
+            rest_until,
         }
     }
 
@@ -156,6 +159,8 @@ impl Target {
 #[derive(Debug, Default)]
 pub struct Registry {
     targets: ArcSwap<Vec<Arc<Target>>>,
+    /// The latest end of any rest, so that nobody looks for one while there is none.
+    rest_until: AtomicU64,
 }
 
 impl Registry {
@@ -163,6 +168,22 @@ impl Registry {
     #[must_use]
     pub fn get(&self, id: BackendId) -> Option<Arc<Target>> {
         self.targets.load().iter().find(|t| t.id == id).cloned()
+    }
+
+    /// An engine asked to be left alone until then.
+    pub fn rest(&self, target: &Target, until: Nanos) {
+        target.rest_until.fetch_max(until.0, Ordering::Relaxed);
+        self.rest_until.fetch_max(until.0, Ordering::Relaxed);
+    }
+
+    /// Whom nobody should ask now if there are others.
+    #[must_use]
+    pub fn resting(&self, now: Nanos) -> Vec<BackendId> {
+        if now.0 >= self.rest_until.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let targets = self.targets.load();
+        targets.iter().filter(|t| now.0 < t.rest_until.load(Ordering::Relaxed)).map(|t| t.id).collect()
     }
 
     /// All targets, in the order of the configuration.

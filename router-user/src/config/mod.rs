@@ -237,6 +237,14 @@ pub struct Limits {
     pub client_conns_max: usize,
     /// Connecting to a backend.
     pub connect_timeout: Duration,
+    /// Statuses of an engine after which another is asked.
+    pub retry_statuses: Vec<u16>,
+    /// Such retries per request, over time.
+    pub retry_budget: f64,
+    /// Longest silence within an answer, if there is a limit.
+    pub stream_idle_timeout: Option<Duration>,
+    /// Silence within a stream of events after which a comment is sent, if one is.
+    pub sse_keepalive: Option<Duration>,
     /// Idle connections kept per backend and worker.
     pub idle_conns_max: usize,
     /// An idle connection is not reused after this long (uvicorn and llama.cpp close at 5 s).
@@ -256,6 +264,10 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(30),
             client_conns_max: 16_384,
             connect_timeout: Duration::from_secs(5),
+            retry_statuses: vec![429, 503],
+            retry_budget: 0.2,
+            stream_idle_timeout: Some(Duration::from_secs(600)),
+            sse_keepalive: None,
             idle_conns_max: 256,
             idle_conn_age_max: Duration::from_secs(4),
             backoff_min: Duration::from_millis(250),

@@ -17,6 +17,7 @@ use super::{
 use crate::edge::Prefix;
 
 const HOUR: Duration = Duration::from_secs(3600);
+const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 
 /// What is asked of the machine.
 pub struct Host<'a> {
@@ -129,6 +130,10 @@ fn limits(s: &Reader<'_>) -> Result<Limits, ConfigError> {
         head_timeout: s.duration("head-timeout", from_ms(10)..=HOUR)?,
         client_conns_max: s.size("client-conns-max", 1..=1_000_000)?,
         connect_timeout: s.duration("connect-timeout", from_ms(10)..=HOUR)?,
+        retry_statuses: s.read("retry-statuses", values::retry_statuses)?,
+        retry_budget: s.decimal("retry-budget", 0.0..=1.0)?,
+        stream_idle_timeout: s.optional_duration("stream-idle-timeout", SILENCE)?,
+        sse_keepalive: s.optional_duration("sse-keepalive", SILENCE)?,
         idle_conns_max: s.size("idle-conns-max", 0..=65_536)?,
         idle_conn_age_max: s.duration("idle-conn-age-max", Duration::ZERO..=HOUR)?,
         backoff_min,
@@ -260,6 +265,15 @@ impl Reader<'_> {
         bounds: RangeInclusive<Duration>,
     ) -> Result<Duration, ConfigError> {
         self.read(name, |t| values::duration(t, bounds.clone()))
+    }
+
+    /// As [`Self::duration`]; 0 is none.
+    fn optional_duration(
+        &self,
+        name: &'static str,
+        bounds: RangeInclusive<Duration>,
+    ) -> Result<Option<Duration>, ConfigError> {
+        self.read(name, |t| if t == "0" { Ok(None) } else { values::duration(t, bounds.clone()).map(Some) })
     }
 
     fn address(&self, name: &'static str) -> Result<std::net::SocketAddr, ConfigError> {

@@ -52,7 +52,7 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 55] = [
+pub const KEYS: [Key; 59] = [
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
@@ -179,6 +179,32 @@ pub const KEYS: [Key; 55] = [
         "Client connections at once, 1 to 1000000; beyond it new ones wait",
     ),
     one("connect-timeout", "DUR", "5s", "Connecting to a backend, 10ms to 1h"),
+    one(
+        "retry-statuses",
+        "LIST",
+        "429,503",
+        "Answers of an engine after which another is asked, of 429, 500, 502, 503, 504, or none; a POST is sent again \
+         after 429 and 503 only, which say that it did not run",
+    ),
+    one(
+        "retry-budget",
+        "X",
+        "0.2",
+        "Such retries per request over time, 0 to 1; at most 10 saved up; 0: none",
+    ),
+    one(
+        "stream-idle-timeout",
+        "DUR",
+        "10m",
+        "Longest silence within an answer after its first byte, 100ms to 24h; beyond it the answer is broken off; \
+         0: none",
+    ),
+    one(
+        "sse-keepalive",
+        "DUR",
+        "0",
+        "After such a silence a comment line is sent within a stream of events, 100ms to 24h; 0: never",
+    ),
     one(
         "idle-conns-max",
         "N",

@@ -41,6 +41,20 @@ pub fn duration(text: &str, bounds: RangeInclusive<Duration>) -> Result<Duration
     Err(format!("`{text}` is not between {:?} and {:?}", bounds.start(), bounds.end()))
 }
 
+/// Statuses after which a request may be sent to another engine: a list like `429,503`, or `none`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn retry_statuses(text: &str) -> Result<Vec<u16>, String> {
+    const ALLOWED: [u16; 5] = [429, 500, 502, 503, 504];
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let allowed = |item: &str| item.trim().parse().ok().filter(|status| ALLOWED.contains(status));
+    let all: Option<Vec<u16>> = text.split(',').map(allowed).collect();
+    all.ok_or_else(|| format!("`{text}` is no list of 429, 500, 502, 503, 504, nor none"))
+}
+
 /// A number of bytes like `4096`, `64KiB`, `1MiB`, `1GiB`, within bounds.
 ///
 /// # Errors

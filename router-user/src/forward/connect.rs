@@ -62,11 +62,23 @@ impl ConnectError {
     }
 }
 
+/// Called when a socket was closed under a request that nobody waits for any more, with the time that took.
+pub type Cancelled = Arc<dyn Fn(Duration) + Send + Sync>;
+
+/// Who is told of connections.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    /// Before a socket connects.
+    pub mark: Option<Mark>,
+    /// After a request was cancelled.
+    pub cancelled: Option<Cancelled>,
+}
+
 /// Makes connections.
 #[derive(Clone)]
 pub struct Connector {
     timeout: Duration,
-    mark: Option<Mark>,
+    hooks: Hooks,
 }
 
 impl std::fmt::Debug for Connector {
@@ -78,8 +90,8 @@ impl std::fmt::Debug for Connector {
 impl Connector {
     /// Connections that must be there within `timeout`.
     #[must_use]
-    pub const fn new(timeout: Duration, mark: Option<Mark>) -> Self {
-        Self { timeout, mark }
+    pub const fn new(timeout: Duration, hooks: Hooks) -> Self {
+        Self { timeout, hooks }
     }
 
     /// A new connection, with its driver running. Dropping the future closes the socket.
@@ -92,7 +104,7 @@ impl Connector {
             Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "connecting timed out")),
         };
         let stream = stream.map_err(|source| ConnectError { addr: peer.addr, source })?;
-        let wire = Wire::new(stream);
+        let wire = Wire::new(stream, self.hooks.cancelled.clone());
         let traffic = wire.traffic();
         // Both ends of hyper's handshake are local: nothing is waited for.
         let (sender, connection) = http()
@@ -102,7 +114,7 @@ impl Connector {
         // The driver polls the socket in a task of its own: inside the request's task it costs half as much
         // again per streamed token.
         let driver = spawn_driver(peer.id, connection.with_upgrades());
-        Ok(Conn { peer, sender, traffic, reused: false, _driver: driver })
+        Ok(Conn { peer, sender, traffic, reused: false, is_busy: false, _driver: driver })
     }
 
     async fn open(&self, peer: Peer) -> io::Result<TcpStream> {
@@ -110,7 +122,7 @@ impl Connector {
         socket.set_nodelay(true)?;
         socket.set_keepalive(true)?;
         rustix::net::sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
-        if let Some(mark) = &self.mark {
+        if let Some(mark) = &self.hooks.mark {
             mark(socket.as_fd(), peer.id);
         }
         socket.connect(peer.addr).await
@@ -124,7 +136,17 @@ pub struct Conn {
     sender: SendRequest<RequestBody>,
     traffic: Arc<Traffic>,
     reused: bool,
+    /// Between a request and the end of its answer.
+    is_busy: bool,
     _driver: Driver,
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        if self.is_busy {
+            self.traffic.leave();
+        }
+    }
 }
 
 /// No answer's head came.
@@ -155,11 +177,17 @@ impl Conn {
         self.sender.is_closed()
     }
 
+    /// The answer has ended.
+    pub(super) const fn rest(&mut self) {
+        self.is_busy = false;
+    }
+
     /// Sends a request and waits for the answer's head.
     pub(super) async fn send(
         &mut self,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failure> {
+        self.is_busy = true;
         let before = self.traffic.begin();
         let reused = std::mem::replace(&mut self.reused, true);
         self.sender.try_send_request(request).await.map_err(|mut e| {

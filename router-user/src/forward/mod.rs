@@ -9,6 +9,7 @@ pub mod connect;
 pub mod hop_headers;
 pub mod pool;
 pub mod retry;
+pub mod silence;
 pub mod stream;
 pub mod upload;
 mod wire;
@@ -17,14 +18,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use router_policy::{BackendId, Nanos};
 
-use connect::{Conn, ConnectError, Connector};
-use pool::Pool;
+use connect::{Conn, ConnectError, Connector, Hooks};
+use pool::{After, Pool};
 use retry::Verdict;
+use silence::SilenceLimits;
 use upload::RequestBody;
+
+/// Of an answer that nobody wants so much is read.
+const DISCARDED_BYTES_MAX: usize = 64 << 10;
+/// And for so long.
+const DISCARD_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// Where to send: a row and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +52,8 @@ pub struct UpstreamLimits {
     pub idle_conns_max: usize,
     /// Age from which an idle connection is not reused.
     pub idle_conn_age_max: Duration,
+    /// Silence within an answer.
+    pub silence: SilenceLimits,
 }
 
 /// Why no answer's head came.
@@ -75,14 +85,35 @@ pub struct Answer {
 pub struct Upstream {
     pool: Arc<Pool>,
     connector: Connector,
+    silence: SilenceLimits,
 }
 
 impl Upstream {
-    /// For one worker; `mark` is called with every new socket before it connects.
+    /// For one worker; `hooks` are called for every connection.
     #[must_use]
-    pub fn new(limits: &UpstreamLimits, mark: Option<connect::Mark>) -> Self {
+    pub fn new(limits: &UpstreamLimits, hooks: Hooks) -> Self {
         let pool = Arc::new(Pool::new(limits.idle_conns_max, limits.idle_conn_age_max));
-        Self { pool, connector: Connector::new(limits.connect_timeout, mark) }
+        let connector = Connector::new(limits.connect_timeout, hooks);
+        Self { pool, connector, silence: limits.silence }
+    }
+
+    /// Bounds of silence within an answer.
+    #[must_use]
+    pub const fn silence(&self) -> SilenceLimits {
+        self.silence
+    }
+
+    /// Reads the rest of an answer that nobody wants, so that its connection can be used again: while it is short
+    /// and comes at once. Otherwise the connection is closed.
+    pub fn discard(&self, answer: Answer, now: Nanos) {
+        let pool = Arc::clone(&self.pool);
+        tokio::spawn(async move {
+            let Answer { response, conn, .. } = answer;
+            let read = Limited::new(response.into_body(), DISCARDED_BYTES_MAX).collect();
+            if let Ok(Ok(_all)) = tokio::time::timeout(DISCARD_TIME_MAX, read).await {
+                pool.put(conn, After::Sized, now);
+            }
+        });
     }
 
     /// The idle connections.

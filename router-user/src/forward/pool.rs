@@ -102,7 +102,8 @@ impl Pool {
     }
 
     /// Gives back a connection whose answer has ended. Beyond the bound the oldest goes.
-    pub fn put(&self, conn: Conn, after: After, now: Nanos) {
+    pub fn put(&self, mut conn: Conn, after: After, now: Nanos) {
+        conn.rest();
         if conn.is_closed() || self.idle_conns_max == 0 {
             return;
         }
@@ -155,7 +156,7 @@ mod tests {
 
     use super::{After, Pool, REST};
     use crate::forward::Peer;
-    use crate::forward::connect::{Conn, Connector};
+    use crate::forward::connect::{Conn, Connector, Hooks};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -173,7 +174,7 @@ mod tests {
 
         /// A connection that is ready, and the engine's end of it.
         async fn conn(&self) -> (Conn, tokio::net::TcpStream) {
-            let connector = Connector::new(Duration::from_secs(5), None);
+            let connector = Connector::new(Duration::from_secs(5), Hooks::default());
             let conn = connector.connect(self.peer).await.unwrap();
             let theirs = self.listener.accept().await.unwrap().0;
             until(|| conn.is_ready()).await;

@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::HeaderMap;
@@ -15,8 +15,10 @@ use hyper::header;
 use pin_project_lite::pin_project;
 use router_policy::Outcome;
 
+use super::Upstream;
 use super::connect::Conn;
 use super::pool::{After, Pool};
+use super::silence::{Due, Silence, SilenceLimits};
 
 /// Who is told how an answer goes. Dropped without [`Progress::ended`]: the client left.
 pub trait Progress {
@@ -48,6 +50,42 @@ struct Live<P> {
     pool: Arc<Pool>,
     after: After,
     first: First,
+    silence: Silence,
+    events: Option<Boundary>,
+}
+
+/// Why an answer broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The engine's side broke.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// The engine was silent for too long.
+    #[error("the engine was silent for too long")]
+    Silent,
+}
+
+/// Whether a stream of events is between two of them: where a comment may be put.
+#[derive(Debug)]
+struct Boundary([u8; 4]);
+
+/// A comment of server-sent events.
+const COMMENT: &[u8] = b": keep-alive\n\n";
+
+impl Boundary {
+    /// Nothing was sent.
+    const START: Self = Self(*b"\n\n\n\n");
+
+    fn saw(&mut self, data: &[u8]) {
+        let at = data.len().saturating_sub(4);
+        let last = &data[at..];
+        self.0.rotate_left(last.len());
+        self.0[4 - last.len()..].copy_from_slice(last);
+    }
+
+    const fn is_here(&self) -> bool {
+        matches!(self.0, [_, _, b'\n', b'\n'] | [_, _, b'\r', b'\r'] | [b'\r', b'\n', b'\r', b'\n'])
+    }
 }
 
 /// What the body's first byte is waited for with.
@@ -69,12 +107,18 @@ enum LineState {
 }
 
 impl<P: Progress> StreamBody<P> {
-    /// A body that comes on `conn`, which goes back to `pool` after it. A body that is empty ends at once.
-    pub fn new(inner: Incoming, headers: &HeaderMap, conn: Conn, pool: Arc<Pool>, progress: P) -> Self {
+    /// A body that comes on `conn`, which goes back to the pool after it. A body that is empty ends at once.
+    pub fn new(inner: Incoming, headers: &HeaderMap, conn: Conn, upstream: &Upstream, progress: P) -> Self {
         let ended = inner.is_end_stream();
         let first = if is_event_stream(headers) { First::Event(LineState::Start) } else { First::Any };
         let after = if inner.size_hint().exact().is_some() { After::Sized } else { After::Streamed };
-        let live = Live { progress, conn, pool, after, first };
+        let (pool, limits) = (Arc::clone(upstream.pool()), upstream.silence());
+        let is_open = after == After::Streamed && !headers.contains_key(header::CONTENT_ENCODING);
+        let has_comments = limits.comment.is_some() && is_open && is_event_stream(headers);
+        let silence =
+            Silence::new(SilenceLimits { comment: limits.comment.filter(|_| has_comments), ..limits });
+        let events = has_comments.then_some(Boundary::START);
+        let live = Live { progress, conn, pool, after, first, silence, events };
         let mut body = Self { inner, live: Some(live) };
         if ended {
             complete(&mut body.live);
@@ -85,7 +129,7 @@ impl<P: Progress> StreamBody<P> {
 
 impl<P: Progress> Body for StreamBody<P> {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = StreamError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -108,9 +152,9 @@ impl<P: Progress> Body for StreamBody<P> {
                 }
             }
             Poll::Ready(None) => complete(this.live),
-            Poll::Pending => {}
+            Poll::Pending => return silent(this.live, cx),
         }
-        polled
+        polled.map_err(StreamError::from)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -125,6 +169,10 @@ impl<P: Progress> Body for StreamBody<P> {
 impl<P: Progress> Live<P> {
     fn saw(&mut self, data: &Bytes) {
         self.progress.data(data);
+        self.silence.broken();
+        if let Some(events) = &mut self.events {
+            events.saw(data);
+        }
         let counts = match &mut self.first {
             First::Seen => return,
             First::Any => !data.is_empty(),
@@ -137,6 +185,28 @@ impl<P: Progress> Live<P> {
         if counts {
             self.first = First::Seen;
             self.progress.first_byte();
+        }
+    }
+}
+
+/// Nothing is there: maybe something is to be said to the client, or the engine is given up.
+fn silent<P: Progress>(
+    live: &mut Option<Live<P>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+    let Some(Live { first, silence, events, .. }) = live else { return Poll::Pending };
+    loop {
+        match ready!(silence.poll(cx, *first == First::Seen)) {
+            Due::Comment if events.as_ref().is_some_and(Boundary::is_here) => {
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(COMMENT)))));
+            }
+            Due::Comment => {}
+            Due::End => {
+                if let Some(live) = live.take() {
+                    live.progress.ended(Outcome::UpstreamFailed);
+                }
+                return Poll::Ready(Some(Err(StreamError::Silent)));
+            }
         }
     }
 }
@@ -170,7 +240,7 @@ fn skip_comments(mut state: LineState, data: &[u8]) -> (LineState, bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LineState, is_event_stream, skip_comments};
+    use super::{Boundary, LineState, is_event_stream, skip_comments};
     use hyper::HeaderMap;
     use hyper::header::{CONTENT_TYPE, HeaderValue};
 
@@ -204,6 +274,25 @@ mod tests {
         ] {
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]);
             assert_eq!(is_event_stream(&headers), is, "{value}");
+        }
+    }
+
+    #[test]
+    fn comments_are_put_between_events_only() {
+        for (frames, here) in [
+            (&[][..], true),
+            (&["data: x\n\n"], true),
+            (&["data: x\n", "\n"], true),
+            (&["data: x\r\n\r", "\n"], true),
+            (&["data: x\n\n", "d"], false),
+            (&["data: x\n"], false),
+            (&["data: x\r\n"], false),
+            (&["data: x", "\r\n"], false),
+            (&["event: e\ndata: x\n"], false),
+        ] {
+            let mut boundary = Boundary::START;
+            frames.iter().for_each(|frame: &&str| boundary.saw(frame.as_bytes()));
+            assert_eq!(boundary.is_here(), here, "{frames:?}");
         }
     }
 }

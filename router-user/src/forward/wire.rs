@@ -7,12 +7,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use super::connect::Cancelled;
 
 /// The kernel gave no number.
 const UNKNOWN: u64 = u64::MAX;
@@ -29,6 +32,8 @@ pub(super) struct Traffic {
     acked_at_end: AtomicU64,
     /// The engine broke the connection off instead of closing it.
     was_reset: AtomicBool,
+    /// When nobody waited any more for an answer on it.
+    left: OnceLock<Instant>,
 }
 
 impl Traffic {
@@ -39,7 +44,13 @@ impl Traffic {
             acked_at_start: bytes_acked(stream.as_fd()).unwrap_or(UNKNOWN),
             acked_at_end: AtomicU64::new(UNKNOWN),
             was_reset: AtomicBool::new(false),
+            left: OnceLock::new(),
         }
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn leave(&self) {
+        let _first = self.left.set(Instant::now());
     }
 
     /// A request begins: forgets what was heard, and returns what was written before it.
@@ -64,17 +75,27 @@ impl Traffic {
 }
 
 /// The socket.
-#[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
     traffic: Arc<Traffic>,
+    cancelled: Option<Cancelled>,
+}
+
+impl Drop for Wire {
+    /// The socket closes right after.
+    fn drop(&mut self) {
+        let is_open = self.traffic.acked_at_end.load(Ordering::Relaxed) == UNKNOWN;
+        if let (true, Some(left), Some(tell)) = (is_open, self.traffic.left.get(), &self.cancelled) {
+            tell(left.elapsed());
+        }
+    }
 }
 
 impl Wire {
     /// A connected socket on which nothing was written.
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: TcpStream, cancelled: Option<Cancelled>) -> Self {
         let traffic = Arc::new(Traffic::new(&stream));
-        Self { stream, traffic }
+        Self { stream, traffic, cancelled }
     }
 
     /// What becomes of requests on it.
@@ -187,7 +208,7 @@ mod tests {
         let listener = StdListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let ours = StdStream::connect(listener.local_addr().unwrap()).unwrap();
         ours.set_nonblocking(true).unwrap();
-        let wire = Wire::new(TcpStream::from_std(ours).unwrap());
+        let wire = Wire::new(TcpStream::from_std(ours).unwrap(), None);
         let traffic = wire.traffic();
         (wire, traffic, listener.accept().unwrap().0)
     }

@@ -18,6 +18,9 @@ use super::refusal::Refusal;
 /// From a short answer to a long one; whole requests and first bytes alike.
 const SECONDS: [f64; 14] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0];
 
+/// Closing a socket takes microseconds, on a busy worker milliseconds.
+const CANCEL_SECONDS: [f64; 8] = [1e-5, 1e-4, 1e-3, 5e-3, 0.01, 0.02, 0.1, 1.0];
+
 /// A decision takes microseconds.
 const DECISION_SECONDS: [f64; 9] = [1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 1e-4, 1e-3, 1e-2, 0.1];
 
@@ -28,11 +31,13 @@ pub enum Retry {
     ConnectFailed,
     /// A kept connection was closed before a byte of the answer: it went over a fresh one.
     ConnectionClosed,
+    /// The engine refused it: it went to another.
+    Status,
 }
 
 impl Retry {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::ConnectFailed, Self::ConnectionClosed];
+    pub const ALL: [Self; 3] = [Self::ConnectFailed, Self::ConnectionClosed, Self::Status];
 
     /// The reason as one word.
     #[must_use]
@@ -40,6 +45,7 @@ impl Retry {
         match self {
             Self::ConnectFailed => "connect_failed",
             Self::ConnectionClosed => "connection_closed",
+            Self::Status => "status",
         }
     }
 }
@@ -55,6 +61,8 @@ pub struct RequestMetrics {
     matched_tokens: Counter,
     prompt_tokens: Counter,
     ttft: Histogram,
+    cancel: Histogram,
+    retries_refused: Counter,
     decision: Histogram,
     decisions: Family<Labels<3>, Counter>,
     request: Family<Labels<3>, Histogram, Buckets>,
@@ -99,6 +107,8 @@ impl RequestMetrics {
             matched_tokens: Counter::default(),
             prompt_tokens: Counter::default(),
             ttft: Histogram::new(SECONDS),
+            cancel: Histogram::new(CANCEL_SECONDS),
+            retries_refused: Counter::default(),
             decision: Histogram::new(DECISION_SECONDS),
             decisions: Family::default(),
             request: Family::new_with_constructor(Buckets),
@@ -114,6 +124,10 @@ impl RequestMetrics {
         );
         let help = "From dispatch to the first byte of the answer's body";
         registry.register("unlatch_ttft_seconds", help, metrics.ttft.clone());
+        let help = "From a client's leaving to the close of the connection to the engine";
+        registry.register("unlatch_cancel_seconds", help, metrics.cancel.clone());
+        let help = "Answers passed on that another engine might have given, for lack of retry budget";
+        registry.register("unlatch_retries_refused", help, metrics.retries_refused.clone());
         registry.register("unlatch_decision_seconds", "Choosing a backend", metrics.decision.clone());
         registry.register("unlatch_decisions", "Requests placed", metrics.decisions.clone());
         registry.register("unlatch_request_seconds", "From dispatch to the end", metrics.request.clone());
@@ -145,6 +159,16 @@ impl RequestMetrics {
         let make = || self.request.get_or_create_owned(&b.labels("outcome", outcome.as_str()));
         let at = Outcome::ALL.iter().position(|o| *o == outcome).expect("invariant: ALL lists every outcome");
         b.request[at].get_or_init(make).observe(took.as_secs_f64());
+    }
+
+    /// A request was cancelled at its engine, so long after its client left.
+    pub fn cancelled(&self, took: Duration) {
+        self.cancel.observe(took.as_secs_f64());
+    }
+
+    /// A retry was not made for lack of budget.
+    pub fn retry_refused(&self) {
+        self.retries_refused.inc();
     }
 
     /// The router answered with an error itself.

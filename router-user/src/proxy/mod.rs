@@ -34,7 +34,9 @@ use crate::account::{Ledger, Placed};
 use crate::backends::{Registry, Target};
 use crate::config::Limits;
 use crate::error::ProxyError;
-use crate::forward::connect::Mark;
+use crate::forward::connect::{Cancelled, Hooks, Mark};
+use crate::forward::retry::RetryBudget;
+use crate::forward::silence::SilenceLimits;
 use crate::forward::stream::{Progress, StreamBody};
 use crate::forward::{Answer, Upstream, UpstreamLimits, hop_headers};
 use crate::parse::{self, PathKind};
@@ -79,6 +81,8 @@ pub struct Shared {
     pub limits: Limits,
     /// Bytes left for bodies.
     pub budget: Arc<Budget>,
+    /// Retries that may still be made.
+    pub retries: RetryBudget,
     /// Counters.
     pub metrics: Arc<RequestMetrics>,
     /// Extra path prefixes that are proxied.
@@ -130,8 +134,15 @@ impl Proxy {
             connect_timeout: shared.limits.connect_timeout,
             idle_conns_max: shared.limits.idle_conns_max,
             idle_conn_age_max: shared.limits.idle_conn_age_max,
+            silence: SilenceLimits {
+                idle: shared.limits.stream_idle_timeout,
+                comment: shared.limits.sse_keepalive,
+            },
         };
-        Self { shared, upstream: Upstream::new(&limits, mark), ids: RequestIds::new(seed) }
+        let metrics = Arc::clone(&shared.metrics);
+        let cancelled: Cancelled = Arc::new(move |took| metrics.cancelled(took));
+        let hooks = Hooks { mark, cancelled: Some(cancelled) };
+        Self { shared, upstream: Upstream::new(&limits, hooks), ids: RequestIds::new(seed) }
     }
 
     /// The worker's upstream side.
@@ -187,7 +198,7 @@ impl Proxy {
         if self.shared.debug_headers {
             debug_headers(&mut parts.headers, target, placed);
         }
-        let body = StreamBody::new(body, &parts.headers, conn, Arc::clone(self.upstream.pool()), flight);
+        let body = StreamBody::new(body, &parts.headers, conn, &self.upstream, flight);
         // The client is answered in its own version; status and headers are the engine's.
         let mut response = Response::new(Either::Right(body));
         *response.status_mut() = parts.status;

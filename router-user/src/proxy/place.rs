@@ -9,14 +9,14 @@ use router_policy::{BackendId, Outcome, PickError, RequestShape, Usage};
 use super::flight::{Flight, since};
 use super::payload::Payload;
 use super::request::Outgoing;
-use super::{Proxy, Retry};
+use super::{Proxy, Retry, Shared};
 use crate::account::{InFlightGuard, Placed};
 use crate::backends::Target;
 use crate::clock;
 use crate::error::ProxyError;
 use crate::forward::connect::ConnectError;
 use crate::forward::stream::Progress;
-use crate::forward::{Answer, Peer, SendError};
+use crate::forward::{Answer, Peer, SendError, retry};
 
 /// An engine's answer, and what it is counted by.
 pub(super) struct Sent {
@@ -26,38 +26,66 @@ pub(super) struct Sent {
     pub(super) flight: Flight,
 }
 
+/// Whom a request is not to be placed at.
+struct Tried {
+    avoided: Vec<BackendId>,
+    /// How many of them, at the front, only asked for rest.
+    resting: usize,
+}
+
+impl Tried {
+    const fn new(resting: Vec<BackendId>) -> Self {
+        Self { resting: resting.len(), avoided: resting }
+    }
+
+    fn push(&mut self, id: BackendId) {
+        self.avoided.push(id);
+    }
+
+    /// Lets those that asked for rest be asked after all; false if there are none.
+    fn forget_resting(&mut self) -> bool {
+        let resting = std::mem::take(&mut self.resting);
+        self.avoided.drain(..resting);
+        resting > 0
+    }
+}
+
 impl Proxy {
-    /// Picks and sends until a backend answers. Each backend is tried once at most, so this ends.
+    /// Picks and sends until a backend answers and no other is worth asking. Each is tried once at most, so this
+    /// ends.
     pub(super) async fn place(
         &self,
         shape: &RequestShape,
         outgoing: &Outgoing,
         payload: &mut Payload,
     ) -> Result<Sent, ProxyError> {
-        let mut tried: Vec<BackendId> = Vec::new();
+        self.shared.retries.came();
+        let mut tried = Tried::new(self.shared.registry.resting(clock::now()));
         let mut unreachable: Option<ConnectError> = None;
+        let mut next = None;
         loop {
-            let (placed, guard) = match self.pick(shape, &tried, outgoing.id()) {
+            let (placed, guard) = match next.take().map_or_else(|| self.pick(shape, &mut tried, outgoing), Ok)
+            {
                 Ok(picked) => picked,
                 Err(cause) => return Err(no_backend(cause, shape, unreachable)),
             };
+            tried.push(placed.backend);
             // Removed between the pick and here: the guard gives the count back.
             let Some(target) = self.shared.registry.get(placed.backend) else {
                 guard.finish(Outcome::NeverSent, &Usage::default());
-                tried.push(placed.backend);
                 continue;
             };
             let flight = Flight::new(guard, Arc::clone(&self.shared.metrics));
-            let peer = Peer { id: target.id, addr: target.addr };
-            let sent = clock::now();
-            let once = payload.once();
-            let request = || outgoing.to(&target, payload.body());
-            match self.upstream.send(peer, sent, once, request).await {
+            match self.send(&target, outgoing, payload).await {
                 Ok(answer) => {
-                    if answer.connected {
-                        target.connect_succeeded(sent);
+                    let sent = Sent { answer, target, placed, flight };
+                    match self.elsewhere(&sent, shape, &mut tried, outgoing, payload) {
+                        Some(other) => {
+                            self.turn_away(sent);
+                            next = Some(other);
+                        }
+                        None => return Ok(sent),
                     }
-                    return Ok(Sent { answer, target, placed, flight });
                 }
                 Err(SendError::Connect(error)) => {
                     flight.ended(Outcome::NeverSent);
@@ -65,7 +93,7 @@ impl Proxy {
                         return Err(ProxyError::ConnectFailed(error.to_string()));
                     }
                     self.back_off(&target, &error);
-                    tried.push(placed.backend);
+                    self.shared.metrics.retried(Retry::ConnectFailed);
                     unreachable = Some(error);
                 }
                 Err(SendError::NoAnswer(error)) => {
@@ -80,17 +108,75 @@ impl Proxy {
         }
     }
 
+    async fn send(
+        &self,
+        target: &Target,
+        outgoing: &Outgoing,
+        payload: &mut Payload,
+    ) -> Result<Answer, SendError> {
+        let sent = clock::now();
+        let (peer, once) = (Peer { id: target.id, addr: target.addr }, payload.once());
+        let request = || outgoing.to(target, payload.body());
+        let answer = self.upstream.send(peer, sent, once, request).await?;
+        if answer.connected {
+            target.connect_succeeded(sent);
+        }
+        Ok(answer)
+    }
+
+    /// Another backend for a request that an engine refused, if it may be asked, the budget allows it and there is
+    /// one. It is counted there before it is given back here.
+    fn elsewhere(
+        &self,
+        sent: &Sent,
+        shape: &RequestShape,
+        tried: &mut Tried,
+        outgoing: &Outgoing,
+        payload: &Payload,
+    ) -> Option<(Placed, InFlightGuard)> {
+        let Shared { limits, registry, retries, metrics, .. } = &*self.shared;
+        let (status, headers) = (sent.answer.response.status(), sent.answer.response.headers());
+        if !retry::may_go_elsewhere(status, outgoing.method(), &limits.retry_statuses) {
+            return None;
+        }
+        if let Some(rest) = retry::rest_asked(headers) {
+            registry.rest(&sent.target, clock::now() + rest);
+        }
+        if payload.once() {
+            return None;
+        }
+        let other = self.pick(shape, tried, outgoing).ok()?;
+        if !retries.take() {
+            metrics.retry_refused();
+            other.1.finish(Outcome::NeverSent, &Usage::default());
+            return None;
+        }
+        Some(other)
+    }
+
+    /// The answer of an engine that did not run the request, which goes to another.
+    fn turn_away(&self, sent: Sent) {
+        let Sent { answer, flight, .. } = sent;
+        flight.ended(Outcome::NeverSent);
+        self.shared.metrics.retried(Retry::Status);
+        self.upstream.discard(answer, clock::now());
+    }
+
     fn pick(
         &self,
         shape: &RequestShape,
-        tried: &[BackendId],
-        request: &str,
+        tried: &mut Tried,
+        outgoing: &Outgoing,
     ) -> Result<(Placed, InFlightGuard), PickError> {
         let before = clock::now();
-        let mut picked = self.shared.ledger.pick(shape, tried)?;
+        let mut picked = match self.shared.ledger.pick(shape, &tried.avoided) {
+            // Better a backend that asked for rest than none.
+            Err(_) if tried.forget_resting() => self.shared.ledger.pick(shape, &tried.avoided)?,
+            picked => picked?,
+        };
         let placed = &mut picked.0;
         if let (Some(keep), Some(record)) = (&self.shared.keep_record, placed.record.take()) {
-            keep.0(record, request);
+            keep.0(record, outgoing.id());
         }
         self.shared.metrics.decided(since(before));
         self.shared.metrics.placed(
@@ -99,9 +185,6 @@ impl Proxy {
             placed.matched_tokens,
             placed.prompt_tokens,
         );
-        if !tried.is_empty() {
-            self.shared.metrics.retried(Retry::ConnectFailed);
-        }
         Ok(picked)
     }
 

@@ -91,6 +91,10 @@ impl Outgoing {
         self.headers.get(X_REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
     }
 
+    pub(super) const fn method(&self) -> &Method {
+        &self.method
+    }
+
     /// The request to one target.
     #[must_use]
     pub(super) fn to(&self, target: &Target, body: RequestBody) -> Request<RequestBody> {

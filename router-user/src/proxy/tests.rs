@@ -16,6 +16,7 @@ use crate::account::Ledger;
 use crate::backends::{Registry, Target};
 use crate::config::Limits;
 use crate::forward::connect::Mark;
+use crate::forward::retry::RetryBudget;
 use crate::shutdown::Switch;
 use crate::{accept, proxy};
 
@@ -36,6 +37,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         hash_key: HashKey::new([1; 192]),
         names: crate::parse::Names::default(),
         budget: proxy::body::Budget::new(limits.bodies_total_bytes_max),
+        retries: RetryBudget::new(limits.retry_budget),
         limits,
         metrics: Arc::new(RequestMetrics::new(&mut prometheus_client::registry::Registry::default(), [])),
         proxy_paths: Vec::new(),
