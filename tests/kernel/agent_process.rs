@@ -11,13 +11,13 @@ use crate::router_process::{BINARY, is_built};
 use crate::sandbox::{Sandbox, name, run};
 
 /// A running agent, killed with its value.
-struct Agent {
+pub(crate) struct Agent {
     process: Child,
     admin: SocketAddr,
 }
 
 impl Agent {
-    fn start(sandbox: &Sandbox, ports: &str) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox, ports: &str) -> Self {
         let mut command = Command::new(std::env::var_os(BINARY).unwrap());
         command.args(["agent", "--admin-listen=127.0.0.1:0", "--port", ports]);
         command.arg("--pin-dir").arg(sandbox.pin_dir()).arg("--kernel-cgroup").arg(&sandbox.cgroup);
@@ -26,6 +26,12 @@ impl Agent {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let admin = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
         Self { process, admin }
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
     }
 }
 

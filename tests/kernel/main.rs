@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
-//! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program),
+//! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`program`], [`router_process`] [`permissions`] and [`lost`] (the built program),
 //! [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
 //! between two network namespaces).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
@@ -21,9 +21,12 @@ mod degrade;
 mod edge;
 mod hosts;
 mod logs;
+mod lost;
+mod permissions;
 mod phase_ends;
 mod phases;
 mod pins;
+mod program;
 mod router_process;
 mod rows;
 mod sandbox;

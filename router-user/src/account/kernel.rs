@@ -25,13 +25,14 @@ use super::maps::{SharedTable, Table};
 use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows::{Keys, Rows};
+use super::watch::Watch;
 use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log};
 
 /// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
 
 /// Frees the slots of dead processes. Nothing is shared without it.
-const RELEASE: &str = "release";
+pub(super) const RELEASE: &str = "release";
 /// What counts besides. Each is of use only with those before it: requests are followed on counted connections, and
 /// one that was sent must not await an answer that nobody sees.
 const COUNTING: [&str; 3] = [SOCKOPS, "phase_ingress", EGRESS];
@@ -147,7 +148,7 @@ fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, K
         }
     }
     programs.push(RELEASE);
-    account(ebpf, dir.clone(), State::On { programs, missing })
+    account(ebpf, dir.clone(), place, State::On { programs, missing })
 }
 
 /// Creates the maps that are not pinned yet, and opens the others.
@@ -174,12 +175,15 @@ pub(crate) fn load_object(
 }
 
 /// Takes a slot and gathers what an account holds.
-fn account(mut ebpf: Ebpf, dir: PinDir, state: State) -> Result<Account, KernelError> {
+fn account(mut ebpf: Ebpf, dir: PinDir, place: &Place, state: State) -> Result<Account, KernelError> {
     let [load, workers, names] = ["LOAD", "WORKERS", "NAMES"].map(|name| dir.open_existing(name));
     let (load, workers, names) = (load?, workers?, names?);
     let fds = [&load, &workers, &names].map(|map| map.fd().as_fd());
     let table =
         Table::over(fds[0], fds[1], fds[2], Access::Write).map_err(KernelError::io("cannot map the maps"))?;
+    let map = load.info().map_err(|error| KernelError::Load(one_line(&error)))?.id();
+    let programs = state.programs().into_iter().filter_map(|(name, is_on)| is_on.then_some(name)).collect();
+    let watch = Watch::new(dir.clone(), place.clone(), map, programs);
     let anchor = anchor::Anchor::new().map_err(KernelError::io("cannot make the anchor socket"))?;
     let slot = table.claim(anchor.cookie(), std::process::id(), monotonic_ns()).ok_or(KernelError::NoSlot)?;
     let table = SharedTable { table, slot };
@@ -193,7 +197,7 @@ fn account(mut ebpf: Ebpf, dir: PinDir, state: State) -> Result<Account, KernelE
         state,
         rows: Mutex::new(Rows::new(Keys::Pinned { map: keys, dir })),
         table,
-        sharing: Some(Sharing { socks: Mutex::new(socks), logs: Mutex::new(logs), _anchor: anchor }),
+        sharing: Some(Sharing { socks: Mutex::new(socks), logs: Mutex::new(logs), watch, _anchor: anchor }),
     })))
 }
 
@@ -208,8 +212,7 @@ fn take<T: TryFrom<Map, Error: std::error::Error>>(ebpf: &mut Ebpf, name: &str) 
 pub(super) fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<(), String> {
     let failed = |what: &str, error: &dyn std::error::Error| format!("{name} ({what}): {}", one_line(error));
     let tag = load_program(ebpf, name).map_err(|error| failed("load", &error))?;
-    let mut above = std::iter::once(&place.attach).chain(&place.ancestors);
-    if above.any(|cgroup| links::on(dir, cgroup, name).is_some_and(|link| link.tag == tag)) {
+    if place.cgroups().any(|cgroup| links::on(dir, cgroup, name).is_some_and(|link| link.tag == tag)) {
         return Ok(());
     }
     if let Some(old) = links::on(dir, &place.attach, name)

@@ -49,6 +49,14 @@ pub(super) fn on(dir: &PinDir, cgroup: &Cgroup, program: &str) -> Option<Link> {
     read(&place(dir, cgroup).join(program)).ok().filter(|link| link.cgroup_id == cgroup.id)
 }
 
+/// Whether a program has no working link on a cgroup. What cannot be looked at may well be there.
+pub(super) fn is_gone(dir: &PinDir, cgroup: &Cgroup, program: &str) -> bool {
+    match read(&place(dir, cgroup).join(program)) {
+        Ok(link) => link.cgroup_id != cgroup.id,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// Puts another program behind a pinned link, in one step of the kernel: no event is lost, none seen twice.
 ///
 /// # Errors

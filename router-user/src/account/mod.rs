@@ -3,7 +3,7 @@
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
 //! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
-//! `anchor` (what happens when this process dies), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
+//! `anchor` (what happens when this process dies), `watch` (whether programs and pins are still there), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
@@ -27,6 +27,7 @@ mod region;
 mod rows;
 mod seen;
 pub mod view;
+mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -71,12 +72,9 @@ pub enum State {
 }
 
 impl State {
-    /// Every program there is, and whether it is attached; nothing while the kernel takes no part.
+    /// Every program there is, and whether it is attached.
     #[must_use]
     pub fn programs(&self) -> Vec<(&'static str, bool)> {
-        if !self.is_on() {
-            return Vec::new();
-        }
         kernel::PROGRAMS.iter().map(|&name| (name, self.has(name))).collect()
     }
 
@@ -121,6 +119,7 @@ struct Inner {
 struct Sharing {
     socks: Mutex<SkStorage<MapData, SockState>>,
     logs: Mutex<Option<LogReader>>,
+    watch: watch::Watch,
     _anchor: anchor::Anchor,
 }
 
@@ -143,7 +142,15 @@ impl Account {
     /// Whether the kernel takes part, and if not, why.
     #[must_use]
     pub fn state(&self) -> &State {
-        &self.0.state
+        let lost = self.0.sharing.as_ref().and_then(|sharing| sharing.watch.state());
+        lost.unwrap_or(&self.0.state)
+    }
+
+    /// Looks whether programs and pins are still there, with a few system calls. What is missing at two looks in a row
+    /// is lost, and [`Self::state`] says so from then on: a line that names it is returned once.
+    #[must_use]
+    pub fn look_after(&self) -> Option<String> {
+        self.0.sharing.as_ref()?.watch.look()
     }
 
     /// This process's slot.
@@ -211,7 +218,7 @@ impl Account {
 
 impl LoadTable for Account {
     fn is_shared(&self) -> bool {
-        self.0.sharing.is_some()
+        self.state().is_on()
     }
 
     fn seen(&self, id: BackendId, now: Nanos) -> Option<Seen> {
@@ -225,7 +232,8 @@ impl LoadTable for Account {
     }
 
     fn others(&self, id: BackendId) -> InFlight {
-        self.0.table.others(id)
+        // Nobody would free the slot of a process that dies.
+        if self.state().is_on() { self.0.table.others(id) } else { InFlight::default() }
     }
 
     fn publish(&self, id: BackendId, own: InFlight) {

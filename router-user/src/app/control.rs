@@ -13,7 +13,7 @@ use crate::account::{Account, Ledger, Role, State};
 use crate::backends::ScrapeFailure;
 use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, KernelMode};
 use crate::observe::admin::{self, Admin};
 use crate::observe::status::pool;
 use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
@@ -41,6 +41,7 @@ pub(super) fn start(
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
         policy: config.policy.policy,
+        is_kernel_wanted: config.kernel.mode != KernelMode::Off,
         since: clock::now(),
         data_plane: router.data_plane.listen(),
     };
@@ -78,6 +79,7 @@ async fn run(
             }
         });
     }
+    tokio::spawn(kernel::look_after(source.account.clone()));
     let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
     let _watches = watch_all(&source.registry.all(), &sink, &watch);
     let admin_listener = tokio::net::TcpListener::from_std(admin)?;
@@ -96,6 +98,7 @@ struct Source {
     registry: Arc<Registry>,
     account: Account,
     policy: PolicyName,
+    is_kernel_wanted: bool,
     since: Nanos,
     data_plane: Ending,
 }
@@ -127,7 +130,8 @@ impl Source {
             State::On { missing, .. } => missing.join("; "),
             State::Off { reason } => reason.clone(),
         };
-        KernelStatus { line, programs: state.programs() }
+        let programs = if self.is_kernel_wanted { state.programs() } else { Vec::new() };
+        KernelStatus { line, programs }
     }
 
     fn backend(&self, target: &Target) -> Option<BackendStatus> {

@@ -1,6 +1,7 @@
 //! From configuration to an account, and from the account to the mark of upstream sockets.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::account::{self, Account, KernelError, KernelOptions, Role, State};
 use crate::config::{KernelConfig, KernelMode};
@@ -28,6 +29,20 @@ pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
         State::Off { reason } => tracing::warn!(%reason, "counting in process memory"),
     }
     Ok(account)
+}
+
+/// How often it is looked whether the programs are still there.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Says in one line if programs or pins are taken off under this process; never ends.
+pub(super) async fn look_after(account: Account) {
+    let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+    loop {
+        ticks.tick().await;
+        if let Some(lost) = account.look_after() {
+            tracing::warn!(%lost, alone = !account.state().is_on(), "counting goes on without the kernel's help");
+        }
+    }
 }
 
 /// What tells the kernel whose a socket is; `None` without kernel.
