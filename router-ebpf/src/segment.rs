@@ -17,6 +17,10 @@ const TCP: u8 = 6;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const TCP_BYTES: usize = 20;
+/// The option that holds the length of a segment of more than 64 KiB. No such segment is on any wire: the kernel hands
+/// it to a device that cuts it, or to the loopback, which does not.
+const JUMBO_BYTES: usize = 8;
+const HOP_BY_HOP: u8 = 0;
 
 /// A segment that carries something.
 #[derive(Clone, Copy)]
@@ -50,11 +54,15 @@ impl Segment {
             }
             ETH_P_IPV6 => {
                 let headers: [u8; IPV6_BYTES + TCP_BYTES] = ctx.load(0).ok()?;
-                if headers[6] != TCP {
-                    return None;
+                let (ip, tcp) = headers.split_at(IPV6_BYTES);
+                match (ip[6], tcp[0], tcp[1]) {
+                    (TCP, ..) => Self::after(IPV6_BYTES, tcp.try_into().ok()?, bytes),
+                    (HOP_BY_HOP, TCP, 0) => {
+                        let tcp: [u8; TCP_BYTES] = ctx.load(IPV6_BYTES + JUMBO_BYTES).ok()?;
+                        Self::after(IPV6_BYTES + JUMBO_BYTES, &tcp, bytes)
+                    }
+                    _ => None,
                 }
-                let (_, tcp) = headers.split_at(IPV6_BYTES);
-                Self::after(IPV6_BYTES, tcp.try_into().ok()?, bytes)
             }
             _ => None,
         }

@@ -226,10 +226,14 @@ pub(crate) fn open(dir: &Path, shapes: &[Shape], name: &str) -> Result<Option<Ma
     let shape = shapes.iter().find(|shape| shape.name == name);
     let shape = shape.expect("invariant: callers name maps of the set");
     let path = dir.join(name);
-    if !path.try_exists().map_err(KernelError::pins(&path))? {
-        return Ok(None);
-    }
     let foreign = |found: String| KernelError::Layout { path: path.clone(), found };
+    // What is pinned looks like a plain file; the kernel would deny all else as if a right were missing.
+    match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(KernelError::pins(&path)(error)),
+        Ok(entry) if !entry.is_file() => return Err(foreign("a directory or link, no map".to_owned())),
+        Ok(_) => {}
+    }
     let map = match MapData::from_pin(&path) {
         Err(MapError::SyscallError(denied)) if denied.io_error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(KernelError::pins(&path)(denied.io_error));
