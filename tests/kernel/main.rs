@@ -1,7 +1,7 @@
 //! Tier 3: the real kernel and real sockets. Needs root, a cgroup2 mount and the right to mount a BPF file system.
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
-//! and accounts to test with), then the cases: [`connections`], [`many`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
+//! and accounts to test with), then the cases: [`connections`], [`many`], [`phases`], [`phase_ends`], [`ends`] (the matrix from both sides), [`truth`], [`slots`], [`rows`],
 //! [`pins`], [`places`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`program`], [`router_process`] [`permissions`] and [`lost`] (the built program),
 //! [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
 //! between two network namespaces).
@@ -19,6 +19,7 @@ mod commands;
 mod connections;
 mod degrade;
 mod edge;
+mod ends;
 mod hosts;
 mod logs;
 mod lost;
