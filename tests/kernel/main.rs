@@ -1,8 +1,8 @@
 //! Tier 3: the real kernel and real sockets. Needs root, a cgroup2 mount and the right to mount a BPF file system.
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
-//! and accounts to test with), then the cases: [`connections`], [`many`], [`phases`], [`phase_ends`], [`ends`] (the matrix from both sides), [`truth`], [`slots`], [`rows`],
-//! [`pins`], [`places`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`program`], [`router_process`] [`permissions`] and [`lost`] (the built program),
+//! and accounts to test with), then the cases: [`connections`], [`many`], [`phases`], [`phase_ends`], [`ends`] (the matrix from both sides), [`truth`] with [`shared`], [`slots`], [`rows`],
+//! [`pins`], [`places`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`program`], [`router_process`] [`permissions`], [`lost`] and [`kills`] (the built program),
 //! [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
 //! between two network namespaces).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
@@ -21,6 +21,7 @@ mod degrade;
 mod edge;
 mod ends;
 mod hosts;
+mod kills;
 mod logs;
 mod lost;
 mod many;
@@ -33,6 +34,7 @@ mod program;
 mod router_process;
 mod rows;
 mod sandbox;
+mod shared;
 mod slots;
 mod truth;
 mod upgrade;

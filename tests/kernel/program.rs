@@ -146,6 +146,11 @@ impl Program {
         self.process.id()
     }
 
+    /// SIGKILL, without waiting for its end.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+    }
+
     /// The lines it has logged so far, at level `warn` and above.
     pub(crate) fn said(&self) -> Vec<String> {
         fs::read_to_string(&self.said).unwrap().lines().map(str::to_owned).collect()

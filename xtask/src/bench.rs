@@ -23,7 +23,10 @@ use crate::setup::{self, debian};
 
 const NAMES: [(&str, &str); 5] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
-    ("kernel", "CPU of requests and connections with the BPF programs over without (half a minute; root)"),
+    (
+        "kernel",
+        "what the BPF programs cost, how true their counts are, and what a kill leaves (4 minutes; root)",
+    ),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
     ("http", "TTFT of the real router and engines over HTTP beside the replay in virtual time (5 minutes)"),
     (

@@ -2,9 +2,10 @@
 //!
 //! Two workers do the same work in turns, each in a cgroup of its own, and the programs are attached to one of them:
 //! by a router that starts there and is killed, since what it pinned goes on counting. Invariant: cgroups, pins and
-//! processes go with [`Stage`]. Needs root, cgroup2 and a BPF file system. The kernel must account softirqs to the
+//! processes go with [`Stage`]. What the kernel tier measures follows, see [`figures`]. Needs root, cgroup2 and a BPF file system. The kernel must account softirqs to the
 //! task they interrupt (`CONFIG_IRQ_TIME_ACCOUNTING` off), or the programs' share on the way in is not seen.
 
+mod figures;
 mod stage;
 mod worker;
 
@@ -87,7 +88,9 @@ pub(super) fn run(ws: &Workspace, rest: &[String]) -> Result<()> {
         println!("{}", line(work, &costs[0], &costs[1]));
     }
     let requests = Work::PingPong.units() as usize * turns;
-    stage.check_counted(&router, requests, Work::Connect.units() as usize * turns)
+    stage.check_counted(&router, requests, Work::Connect.units() as usize * turns)?;
+    drop(stage);
+    figures::show(ws)
 }
 
 /// Nanoseconds a unit, of at least one turn each. The least is judged: others on the machine only ever add.
