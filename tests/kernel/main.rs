@@ -1,7 +1,7 @@
 //! Tier 3: the real kernel and real sockets. Needs root, a cgroup2 mount and the right to mount a BPF file system.
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
-//! and accounts to test with), then the cases: [`connections`], [`many`], [`phases`], [`phase_ends`], [`ends`] (the matrix from both sides), [`truth`] with [`shared`], [`slots`], [`rows`],
+//! and accounts to test with), then the cases: [`connections`], [`many`], [`memory`] and [`cost`], [`phases`], [`phase_ends`], [`ends`] (the matrix from both sides), [`truth`] with [`shared`], [`slots`], [`rows`],
 //! [`pins`], [`places`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`program`], [`router_process`] [`permissions`], [`lost`] and [`kills`] (the built program),
 //! [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
 //! between two network namespaces).
@@ -17,6 +17,7 @@ mod agent;
 mod agent_process;
 mod commands;
 mod connections;
+mod cost;
 mod degrade;
 mod edge;
 mod ends;
@@ -25,6 +26,7 @@ mod kills;
 mod logs;
 mod lost;
 mod many;
+mod memory;
 mod permissions;
 mod phase_ends;
 mod phases;

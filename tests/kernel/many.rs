@@ -21,7 +21,7 @@ const MANY: usize = 5000;
 const AT_ONCE: usize = 2000;
 const KILLED: usize = 1000;
 
-/// Both ends of so many connections are descriptors of this process.
+/// Lets this process have so many descriptors.
 pub(crate) fn allow_descriptors(count: u64) {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < count) {

@@ -7,7 +7,7 @@ use crate::paths::Workspace;
 use crate::run;
 
 /// The cases that measure.
-const CASES: [&str; 2] = ["truth::", "kills::"];
+const CASES: [&str; 4] = ["cost::", "truth::", "kills::", "memory::"];
 
 /// How a case begins a line that is meant for people who measure.
 const MARK: &str = "FIGURE ";
