@@ -48,6 +48,7 @@ pub use kernel::{KernelMode, KernelOptions, open};
 pub(crate) use kernel::{load_object, require_for};
 pub use ledger::{Ledger, Placed};
 pub use links::Link;
+pub(crate) use links::take_off as take_link_off;
 pub use log::LogReader;
 pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
