@@ -144,6 +144,7 @@ fn a_device_that_is_not_let_go_of_yet_is_waited_for_but_not_forever() {
 #[test]
 fn a_guard_left_in_generic_mode_is_taken_over_as_it_is() {
     run(name!(), |sandbox| {
+        let _clients = connect_hosts().unwrap();
         let first = Edge::start(&options(sandbox, "lo")).unwrap();
         let second = Edge::start(&EdgeOptions { port: 8005, ..options(sandbox, "lo") }).unwrap();
         assert_eq!(second.mode(), Mode::Generic);

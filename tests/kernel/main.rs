@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
-//! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program),
-//! [`program`] (it with its output), [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge
+//! [`pins`], [`detach`], [`reconcile`], [`restart`], [`upgrade`], [`commands`], [`degrade`], [`logs`],
+//! [`router_process`] (the built program), [`program`] (it with its output), [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge
 //! guard, between two network namespaces), [`edge_life`], [`edge_process`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
@@ -18,6 +18,7 @@ mod agent_process;
 mod commands;
 mod connections;
 mod degrade;
+mod detach;
 mod edge;
 mod edge_life;
 mod edge_process;
@@ -27,6 +28,8 @@ mod phase_ends;
 mod phases;
 mod pins;
 mod program;
+mod reconcile;
+mod restart;
 mod router_process;
 mod rows;
 mod sandbox;

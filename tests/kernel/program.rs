@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -45,10 +45,22 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts it and waits until it answers.
     pub(crate) fn start(sandbox: &Sandbox, addr: SocketAddr, args: &[&str]) -> Self {
+        Self::start_as(Command::new(std::env::var_os(BINARY).unwrap()), sandbox, addr, args)
+    }
+
+    /// The same in a cgroup of its own, from its first instruction on, as systemd does.
+    pub(crate) fn start_in(cgroup: &Path, sandbox: &Sandbox, addr: SocketAddr, args: &[&str]) -> Self {
+        std::fs::create_dir(cgroup).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"echo 0 > "$0/cgroup.procs" && exec "$@""#]).arg(cgroup);
+        command.arg(std::env::var_os(BINARY).unwrap());
+        Self::start_as(command, sandbox, addr, args)
+    }
+
+    fn start_as(mut command: Command, sandbox: &Sandbox, addr: SocketAddr, args: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let log = sandbox.bpffs.with_file_name(format!("log-{}-{number}", std::process::id()));
-        let mut command = Command::new(std::env::var_os(BINARY).unwrap());
         command.arg("serve").arg(format!("--listen={addr}")).arg("--admin-listen=127.0.0.1:0");
         command.arg("--pin-dir").arg(sandbox.pin_dir()).args(args);
         command.stdin(Stdio::null()).stderr(File::create(&log).unwrap());
@@ -92,5 +104,14 @@ impl Drop for Serving {
     fn drop(&mut self) {
         let _ended = self.process.kill();
         let _reaped = self.process.wait();
+    }
+}
+
+/// Does something when it goes, also in a panic: threads that wait for it must end.
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }

@@ -17,7 +17,9 @@ use crate::world::{Backend, PROGRAMS, account, wait_row};
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_LINK_UPDATE: libc::c_int = 29;
 const CGROUP_SKB: u32 = 8;
 const INET_EGRESS: u32 = 1;
 
@@ -43,6 +45,13 @@ pub(crate) fn open_pin(pin: &Path) -> OwnedFd {
     let path = CString::new(pin.as_os_str().as_bytes()).unwrap();
     let [low, high] = halves(path.as_ptr() as u64);
     owned(bpf(BPF_OBJ_GET, &[low, high, 0, 0]))
+}
+
+/// Puts the program of one link behind another, in place of the one that is there.
+pub(crate) fn put_behind(link: &Link, of: &Link) {
+    let program = owned(bpf(BPF_PROG_GET_FD_BY_ID, &[of.program_id, 0, 0]));
+    let link = open_pin(&link.path);
+    bpf(BPF_LINK_UPDATE, &[link.as_raw_fd() as u32, program.as_raw_fd() as u32, 0, 0]);
 }
 
 /// A program that passes every packet and counts nothing, linked to a cgroup and pinned: an older version's.

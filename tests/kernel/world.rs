@@ -69,11 +69,16 @@ pub(crate) fn register(account: &Account, addr: SocketAddr) -> BackendId {
 
 /// Connects with a socket that was marked before.
 pub(crate) fn connect_marked(account: &Account, backend: &Backend, role: Role) -> TcpStream {
+    connect_marked_to(account, backend.id, backend.addr(), role)
+}
+
+/// The same to an address that another process listens at.
+pub(crate) fn connect_marked_to(account: &Account, id: BackendId, to: SocketAddr, role: Role) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        account.mark_socket(socket.as_fd(), role, backend.id).unwrap();
-        socket.connect(backend.addr()).await.unwrap().into_std().unwrap()
+        account.mark_socket(socket.as_fd(), role, id).unwrap();
+        socket.connect(to).await.unwrap().into_std().unwrap()
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
-//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
+//! `rows` (which row an address gets), `kernel` (loading and attaching), `reconcile` (what nobody saw before that), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
 //! `anchor` (what happens when this process dies), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
@@ -23,6 +23,7 @@ pub mod local;
 mod log;
 mod maps;
 mod pins;
+mod reconcile;
 mod region;
 mod rows;
 mod seen;
