@@ -72,7 +72,7 @@ pub(crate) fn connect_marked(account: &Account, backend: &Backend, role: Role) -
     connect_marked_to(account, backend.id, backend.addr(), role)
 }
 
-/// The same without the backend's listener.
+/// The same to an address that another process listens at.
 pub(crate) fn connect_marked_to(account: &Account, id: BackendId, to: SocketAddr, role: Role) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(async {

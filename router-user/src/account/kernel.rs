@@ -26,7 +26,7 @@ use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows::{Keys, Rows};
 use super::watch::Watch;
-use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log};
+use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log, reconcile};
 
 /// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
@@ -106,6 +106,9 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     let dir = PinDir::create(&options.pin_dir, Set::Router)?;
     let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
     let was_complete = tidy(&dir)?;
+    if was_complete {
+        reconcile::routers(&dir)?;
+    }
     let account = take_part(options.mode, &place, &dir);
     if account.is_err() && !was_complete {
         // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.

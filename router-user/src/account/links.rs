@@ -77,6 +77,24 @@ pub(super) fn replace(link: &Link, program: BorrowedFd<'_>) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Takes a pinned link's program off at once, and the pin away. Without the first the kernel lets go of the program
+/// some time after the pin, so that whoever attaches next may find the place taken; and never while somebody holds the
+/// link open.
+///
+/// # Errors
+/// The pin cannot be removed.
+pub(crate) fn take_off(pin: &Path) -> io::Result<()> {
+    const BPF_LINK_DETACH: libc::c_int = 34;
+    if let Ok(link) = open(pin) {
+        let attributes = link.as_raw_fd() as u32;
+        // What it hung on may be gone already, and kernels before 5.9 do not know the command: the pin goes all the same.
+        // SAFETY: the attributes are the descriptor alone; they live through the call, which only reads them.
+        let _detached =
+            unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_DETACH, &raw const attributes, size_of::<u32>()) };
+    }
+    fs::remove_file(pin)
+}
+
 /// The directory for the links of a cgroup.
 pub(super) fn place(dir: &PinDir, cgroup: &Cgroup) -> PathBuf {
     dir.links().join(cgroup.id.to_string())
@@ -110,7 +128,7 @@ fn remove(dir: &PinDir, unwanted: impl Fn(io::Result<Link>) -> bool) -> io::Resu
     for directory in entries(&dir.links())? {
         for path in entries(&directory)? {
             if unwanted(read(&path)) {
-                fs::remove_file(&path)?;
+                take_off(&path)?;
             }
         }
         if entries(&directory)?.is_empty() {

@@ -20,7 +20,7 @@ use super::error::{KernelError, one_line};
 use super::maps::read_row;
 use super::pins::{PinDir, Set};
 use super::region::{Access, Region};
-use super::{detach, kernel, links};
+use super::{detach, kernel, links, reconcile};
 
 /// In the order of attaching: no request must await an answer that nobody sees.
 const PROGRAMS: [&str; 4] = ["local_release", "local_sockops", "local_egress", "local_ingress"];
@@ -81,6 +81,9 @@ impl Local {
         DirBuilder::new().recursive(true).mode(0o700).create(&links).map_err(KernelError::pins(&links))?;
         let alone = alone(&dir)?.ok_or(KernelError::AgentRuns)?;
         let was_complete = kernel::tidy(&dir)?;
+        if was_complete {
+            reconcile::agent(&dir)?;
+        }
         let opened = attach(&options.ports, &place, &dir);
         if opened.is_err() && !was_complete {
             // That it cannot be removed is less to the point than why it failed.

@@ -144,6 +144,13 @@ impl Table {
         }
     }
 
+    /// Frees an emptied slot whose anchor cannot.
+    pub(super) fn free(&self, slot: usize) {
+        let base = slot_offset(slot);
+        self.workers.u32(base + offset_of!(WorkerSlot, pid)).store(0, Relaxed);
+        self.workers.u64(base + offset_of!(WorkerSlot, cookie)).store(0, Release);
+    }
+
     fn cookie(&self, slot: usize) -> u64 {
         self.workers.u64(slot_offset(slot) + offset_of!(WorkerSlot, cookie)).load(Acquire)
     }

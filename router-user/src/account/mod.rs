@@ -2,8 +2,9 @@
 //!
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
-//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
-//! `anchor` (what happens when this process dies), `watch` (whether programs and pins are still there), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
+//! `rows` (which row an address gets), `kernel` (loading and attaching), `reconcile` (what nobody saw before that),
+//! `pins`, `bpffs`, `links`, `cgroup`, `caps`, `anchor` (what happens when this process dies), `watch` (whether programs
+//! and pins are still there), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
@@ -23,6 +24,7 @@ pub mod local;
 mod log;
 mod maps;
 mod pins;
+mod reconcile;
 mod region;
 mod rows;
 mod seen;
@@ -49,6 +51,7 @@ pub use kernel::{KernelMode, KernelOptions, open};
 pub(crate) use kernel::{load_object, require_for};
 pub use ledger::{Ledger, Placed};
 pub use links::Link;
+pub(crate) use links::take_off as take_link_off;
 pub use log::LogReader;
 pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;

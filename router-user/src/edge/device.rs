@@ -6,13 +6,18 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 use aya::programs::{ProgramError, Xdp};
 
 use super::EdgeError;
-use crate::account::one_line;
+use crate::account::{one_line, take_link_off};
+
+/// How long to wait for a device whose program nobody has pinned any more: the kernel lets go of it a moment after its
+/// last holder, within milliseconds. Another's program stays, and then the guard is late by this for nothing.
+const BUSY_WAIT: Duration = Duration::from_millis(500);
 
 /// How the program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,21 +115,50 @@ pub(super) fn attach(
     dir: &Path,
 ) -> Result<(Mode, Option<String>), EdgeError> {
     let left = pinned(dir).map_err(EdgeError::Links)?;
-    for device in left.into_iter().filter(|device| device.ifindex == ifindex) {
+    for Device { mode, path, .. } in left.into_iter().filter(|device| device.ifindex == ifindex) {
         // No packet passes unseen meanwhile. Only a device that was made anew under its old number refuses.
-        if replace(program, &device.path).is_ok() {
-            return Ok((device.mode, None));
+        if replace(program, &path).is_ok() {
+            return Ok((
+                mode,
+                (mode == Mode::Generic).then(|| "an earlier router attached it so".to_owned()),
+            ));
         }
-        fs::remove_file(&device.path).map_err(EdgeError::Links)?;
+        take_link_off(&path).map_err(EdgeError::Links)?;
     }
-    let native = match attach_as(program, ifindex, Mode::Native, dir) {
+    let until = Instant::now() + BUSY_WAIT;
+    let native = match attach_when_free(program, ifindex, Mode::Native, dir, until) {
         Ok(()) => return Ok((Mode::Native, None)),
         Err(error) => one_line(&error),
     };
-    match attach_as(program, ifindex, Mode::Generic, dir) {
+    match attach_when_free(program, ifindex, Mode::Generic, dir, until) {
         Ok(()) => Ok((Mode::Generic, Some(native))),
         Err(error) => Err(EdgeError::Attach { native, generic: one_line(&error) }),
     }
+}
+
+/// Attaches in one mode, and tries again while the device has a program: the other mode would be refused too, or be
+/// taken where this one was to be had a moment later.
+fn attach_when_free(
+    program: &mut Xdp,
+    ifindex: u32,
+    mode: Mode,
+    dir: &Path,
+    until: Instant,
+) -> Result<(), ProgramError> {
+    loop {
+        match attach_as(program, ifindex, mode, dir) {
+            Err(error) if is_busy(&error) && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether the device has a program, in this mode or in the other.
+fn is_busy(error: &ProgramError) -> bool {
+    let ProgramError::SyscallError(refused) = error else { return false };
+    matches!(refused.io_error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
 }
 
 fn replace(program: &mut Xdp, pin: &Path) -> Result<(), ProgramError> {
