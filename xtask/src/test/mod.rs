@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::build::{self, Profile};
 use crate::ebpf;
@@ -21,16 +21,21 @@ use crate::setup::{self, sdk};
 use crate::test::parse::{Parser, Totals};
 
 const TIER_PACKAGE: &str = "router-tests";
+/// Name of [`long_tier`].
+const LONG: &str = "long";
 
 /// Far beyond what a tier takes: a test that hangs must not hang the gate. Compiling is done before.
 const LIMIT: Duration = Duration::from_secs(600);
 const LONG_LIMIT: Duration = Duration::from_secs(3600);
 
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Args {
     /// Also what takes minutes per case
     #[arg(long)]
     long: bool,
+    /// Only this tier; repeatable
+    #[arg(long, value_name = "NAME")]
+    tier: Vec<String>,
 }
 
 /// One `cargo test`.
@@ -45,20 +50,19 @@ struct Tier {
 /// When there is nothing to test with. A failed test is an exit code, so that the totals stay the last line.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::everything(ws)?;
-    let totals = all_tiers(ws, args.long)?;
+    let totals = all_tiers(ws, args)?;
     println!("{}", totals.line());
     Ok(if totals.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Builds and runs every tier, prints each skip with its reason.
+/// Builds and runs the tiers that are asked for, prints each skip with its reason.
 ///
 /// # Errors
-/// When cargo itself cannot be used.
-pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
+/// When cargo itself cannot be used, or there is no such tier.
+pub(crate) fn all_tiers(ws: &Workspace, args: &Args) -> Result<Totals> {
     let mut tiers = tiers(ws)?;
-    if is_long {
-        tiers.push(long_tier());
-    }
+    tiers.push(long_tier());
+    let tiers = chosen(tiers, args)?;
     let mut totals = Totals::default();
     if let Err(error) = build_all(ws) {
         println!("error: {error:#}");
@@ -70,7 +74,7 @@ pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
     for tier in &tiers {
         println!("\n== {}", tier.name);
         let started = Instant::now();
-        let (of_tier, skipped) = run_tier(ws, tier, is_long)?;
+        let (of_tier, skipped) = run_tier(ws, tier, args.long || tier.name == LONG)?;
         rows.push(format!("{:>7.1} s  {:<8} {}", started.elapsed().as_secs_f64(), tier.name, of_tier.line()));
         skips.extend(skipped.into_iter().map(|skip| format!("SKIP {} {skip}", tier.name)));
         totals.add(of_tier);
@@ -80,6 +84,20 @@ pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
         println!("{line}");
     }
     Ok(totals)
+}
+
+/// The tiers that are named; else all, but `long` only if asked for.
+fn chosen(mut tiers: Vec<Tier>, args: &Args) -> Result<Vec<Tier>> {
+    let is_known = |name: &&String| tiers.iter().any(|tier| tier.name == **name);
+    if let Some(unknown) = args.tier.iter().find(|name| !is_known(name)) {
+        let names: Vec<_> = tiers.iter().map(|tier| tier.name.as_str()).collect();
+        bail!("no tier {unknown}; there are {}", names.join(", "));
+    }
+    tiers.retain(|tier| match args.tier.as_slice() {
+        [] => args.long || tier.name != LONG,
+        named => named.contains(&tier.name),
+    });
+    Ok(tiers)
 }
 
 /// The object, and everything that a tier compiles or starts. With the tests, so that the router is built with the
@@ -133,7 +151,7 @@ fn tiers(ws: &Workspace) -> Result<Vec<Tier>> {
 /// What would take an hour without optimisation: built for itself, as the others run as they are developed.
 fn long_tier() -> Tier {
     let selection = ["--release", "-p", "router-policy", "--test", "churn"].map(str::to_owned).into();
-    Tier { name: "long".to_owned(), selection }
+    Tier { name: LONG.to_owned(), selection }
 }
 
 /// The tiers, from cargo's description of the workspace.
@@ -181,5 +199,22 @@ mod tests {
             ("kernel", "--test kernel"),
         ];
         assert_eq!(list, want.map(|(name, selection)| (name, selection.to_owned())));
+    }
+
+    #[test]
+    fn a_tier_alone_is_named_and_long_is_asked_for() {
+        let names = |tier: &[&str], long| {
+            let all = ["unit", "sim", LONG].map(|name| Tier { name: name.to_owned(), selection: Vec::new() });
+            let tier = tier.iter().map(|&name| name.to_owned()).collect();
+            let names: Vec<_> =
+                chosen(all.into(), &Args { long, tier })?.into_iter().map(|tier| tier.name).collect();
+            anyhow::Ok(names.join(" "))
+        };
+        assert_eq!(names(&[], false).unwrap(), "unit sim");
+        assert_eq!(names(&[], true).unwrap(), "unit sim long");
+        assert_eq!(names(&["sim"], true).unwrap(), "sim");
+        assert_eq!(names(&["long"], false).unwrap(), "long");
+        let error = names(&["sim", "simm"], false).unwrap_err().to_string();
+        assert_eq!(error, "no tier simm; there are unit, sim, long");
     }
 }
