@@ -1,10 +1,12 @@
 //! `test`: every tier that this machine can run, counted honestly.
 //!
-//! Tiers: `unit` (tests beside the code and in `tests/` of the crates), `doc`, and one for each test binary of the
-//! package router-tests. All are selected from the same default members, so that cargo resolves one set of
-//! features and compiles every dependency once; but `long`, of `--long`, is built with optimisation. Invariant: the
-//! last line is the sum of all tiers, and a tier that does not build is a failure in it.
+//! Tiers: `unit` (tests beside the code and in `tests/` of the crates), `doc`, one for each test binary of the
+//! package router-tests, and `matrix` (the router on other kernels). What cargo tests is selected from the same
+//! default members, so that it resolves one set of features and compiles every dependency once; but `long`, of
+//! `--long`, is built with optimisation. Invariant: the last line is the sum of all tiers, and a tier that does not
+//! build is a failure in it.
 
+mod matrix;
 mod parse;
 
 use std::io::{BufRead, BufReader};
@@ -38,10 +40,17 @@ pub(crate) struct Args {
     tier: Vec<String>,
 }
 
-/// One `cargo test`.
+/// What is run and counted together.
 struct Tier {
     name: String,
-    selection: Vec<String>,
+    tests: Tests,
+}
+
+enum Tests {
+    /// A `cargo test` of this selection.
+    Cargo(Vec<String>),
+    /// [`matrix`].
+    Matrix,
 }
 
 /// The verb.
@@ -61,6 +70,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
 /// When cargo itself cannot be used, or there is no such tier.
 pub(crate) fn all_tiers(ws: &Workspace, args: &Args) -> Result<Totals> {
     let mut tiers = tiers(ws)?;
+    tiers.push(Tier { name: "matrix".to_owned(), tests: Tests::Matrix });
     tiers.push(long_tier());
     let tiers = chosen(tiers, args)?;
     let mut totals = Totals::default();
@@ -74,7 +84,11 @@ pub(crate) fn all_tiers(ws: &Workspace, args: &Args) -> Result<Totals> {
     for tier in &tiers {
         println!("\n== {}", tier.name);
         let started = Instant::now();
-        let (of_tier, skipped) = run_tier(ws, tier, args.long || tier.name == LONG)?;
+        let is_long = args.long || tier.name == LONG;
+        let (of_tier, skipped) = match &tier.tests {
+            Tests::Cargo(selection) => run_cargo(ws, &tier.name, selection, is_long)?,
+            Tests::Matrix => matrix::run(ws, is_long)?,
+        };
         rows.push(format!("{:>7.1} s  {:<8} {}", started.elapsed().as_secs_f64(), tier.name, of_tier.line()));
         skips.extend(skipped.into_iter().map(|skip| format!("SKIP {} {skip}", tier.name)));
         totals.add(of_tier);
@@ -107,11 +121,16 @@ fn build_all(ws: &Workspace) -> Result<()> {
     run::show(run::cargo().args(["build", "--locked", "--lib", "--bins", "--tests"]).current_dir(&ws.root))
 }
 
-fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<String>)> {
+fn run_cargo(
+    ws: &Workspace,
+    name: &str,
+    selection: &[String],
+    is_long: bool,
+) -> Result<(Totals, Vec<String>)> {
     let mut cargo = run::cargo();
     cargo
         .args(["test", "--locked", "--no-fail-fast"])
-        .args(&tier.selection)
+        .args(selection)
         // libtest shows the output of a passed test, and so its skip, only when asked.
         .args(["--", "--show-output"])
         .env("UNLATCH_BIN", build::binary(ws, Profile::Dev))
@@ -137,7 +156,7 @@ fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<S
         }
     }
     if watchdog.stop() {
-        println!("error: tier {} did not end within {} s and was killed", tier.name, limit.as_secs());
+        println!("error: tier {} did not end within {} s and was killed", name, limit.as_secs());
     }
     Ok(parser.finish(child.wait()?.success()))
 }
@@ -151,7 +170,7 @@ fn tiers(ws: &Workspace) -> Result<Vec<Tier>> {
 /// What would take an hour without optimisation: built for itself, as the others run as they are developed.
 fn long_tier() -> Tier {
     let selection = ["--release", "-p", "router-policy", "--test", "churn"].map(str::to_owned).into();
-    Tier { name: LONG.to_owned(), selection }
+    Tier { name: LONG.to_owned(), tests: Tests::Cargo(selection) }
 }
 
 /// The tiers, from cargo's description of the workspace.
@@ -166,15 +185,15 @@ fn tiers_in(metadata: &str) -> Result<Vec<Tier>> {
             };
             let selection = ["--test".to_owned(), name.to_owned()];
             if package["name"] == TIER_PACKAGE {
-                named.push(Tier { name: name.to_owned(), selection: selection.into() });
+                named.push(Tier { name: name.to_owned(), tests: Tests::Cargo(selection.into()) });
             } else {
                 unit.extend(selection);
             }
         }
     }
     let mut tiers = vec![
-        Tier { name: "unit".to_owned(), selection: unit },
-        Tier { name: "doc".to_owned(), selection: vec!["--doc".to_owned()] },
+        Tier { name: "unit".to_owned(), tests: Tests::Cargo(unit) },
+        Tier { name: "doc".to_owned(), tests: Tests::Cargo(vec!["--doc".to_owned()]) },
     ];
     tiers.append(&mut named);
     Ok(tiers)
@@ -191,7 +210,11 @@ mod tests {
             {"name":"router-tests","targets":[{"name":"router_tests","kind":["lib"]},
                 {"name":"sim","kind":["test"]},{"name":"kernel","kind":["test"]}]}]}"#;
         let tiers = tiers_in(metadata).unwrap();
-        let list: Vec<_> = tiers.iter().map(|tier| (tier.name.as_str(), tier.selection.join(" "))).collect();
+        let selection = |tier: &Tier| match &tier.tests {
+            Tests::Cargo(selection) => selection.join(" "),
+            Tests::Matrix => String::new(),
+        };
+        let list: Vec<_> = tiers.iter().map(|tier| (tier.name.as_str(), selection(tier))).collect();
         let want = [
             ("unit", "--lib --bins --test props"),
             ("doc", "--doc"),
@@ -204,7 +227,7 @@ mod tests {
     #[test]
     fn a_tier_alone_is_named_and_long_is_asked_for() {
         let names = |tier: &[&str], long| {
-            let all = ["unit", "sim", LONG].map(|name| Tier { name: name.to_owned(), selection: Vec::new() });
+            let all = ["unit", "sim", LONG].map(|name| Tier { name: name.to_owned(), tests: Tests::Matrix });
             let tier = tier.iter().map(|&name| name.to_owned()).collect();
             let names: Vec<_> =
                 chosen(all.into(), &Args { long, tier })?.into_iter().map(|tier| tier.name).collect();
