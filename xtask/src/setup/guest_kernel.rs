@@ -17,8 +17,13 @@ pub(crate) struct GuestKernel {
     pub(crate) is_long: bool,
 }
 
-pub(crate) const KERNELS: &[GuestKernel] =
-    &[GuestKernel { series: "6.1", suite: "bookworm", is_long: false }];
+/// What is run, in this order.
+pub(crate) const KERNELS: &[GuestKernel] = &[
+    GuestKernel { series: "6.1", suite: "bookworm", is_long: false },
+    GuestKernel { series: "5.10", suite: "bullseye", is_long: true },
+    GuestKernel { series: "6.12", suite: "trixie", is_long: true },
+    GuestKernel { series: "7", suite: "trixie-backports", is_long: true },
+];
 
 /// Depends on the newest image, which in newer releases depends on the package that holds it.
 const META: &str = "linux-image-cloud-amd64";
@@ -56,17 +61,29 @@ impl GuestKernel {
         }
         let unpacked = work.join("root");
         apt.unpack(&package, &unpacked)?;
+        let (release, image) =
+            image_below(&unpacked).with_context(|| format!("Debian's {package} holds no image"))?;
         fs::remove_dir_all(dir).ok();
         fs::create_dir_all(dir)?;
-        for entry in fs::read_dir(unpacked.join("boot"))? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with("vmlinuz-") {
-                fs::rename(entry.path(), dir.join(entry.file_name()))?;
-            }
-        }
+        fs::rename(image, dir.join(format!("vmlinuz-{release}")))?;
         fs::remove_dir_all(&work)?;
         Ok(())
     }
+}
+
+/// The kernel's release and the file: `boot/vmlinuz-RELEASE`, since 7 `usr/lib/modules/RELEASE/vmlinuz`.
+fn image_below(root: &Path) -> Option<(String, PathBuf)> {
+    let names = |dir: &str| {
+        let entries = fs::read_dir(root.join(dir)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+    };
+    let in_boot =
+        names("boot").find_map(|(name, path)| Some((name.strip_prefix("vmlinuz-")?.to_owned(), path)));
+    let beside_modules = || {
+        let mut images = names("usr/lib/modules").map(|(release, path)| (release, path.join("vmlinuz")));
+        images.find(|(_, image)| image.is_file())
+    };
+    in_boot.or_else(beside_modules)
 }
 
 /// Whether a name goes on after the series with another part: 6.1 is not 6.12.
@@ -76,7 +93,22 @@ fn is_of(name: &str, begin: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_of;
+    use super::*;
+
+    #[test]
+    fn an_image_is_found_where_either_packaging_has_it() {
+        for (file, release) in
+            [("boot/vmlinuz-6.1-cloud", "6.1-cloud"), ("usr/lib/modules/7.3-cloud/vmlinuz", "7.3-cloud")]
+        {
+            let root = std::env::temp_dir().join(format!("unlatch-image-{}-{release}", std::process::id()));
+            let image = root.join(file);
+            fs::create_dir_all(image.parent().unwrap()).unwrap();
+            assert_eq!(image_below(&root), None);
+            fs::write(&image, "").unwrap();
+            assert_eq!(image_below(&root), Some((release.to_owned(), image)));
+            fs::remove_dir_all(root).unwrap();
+        }
+    }
 
     #[test]
     fn a_series_is_not_the_beginning_of_a_number() {
