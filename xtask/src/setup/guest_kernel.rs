@@ -52,7 +52,7 @@ impl GuestKernel {
     /// Leaves the image of whichever version alone in `dir`.
     fn fetch(&self, dir: &Path) -> Result<()> {
         println!("  fetching Debian's Linux {} of {} (12 to 40 MB)", self.series, self.suite);
-        let work = dir.with_extension("tmp");
+        let work = dir.with_file_name(format!("{}.tmp", self.series));
         fs::remove_dir_all(&work).ok();
         let apt = PrivateApt::new(&work.join("apt"), self.suite)?;
         let mut package = META.to_owned();

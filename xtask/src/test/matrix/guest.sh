@@ -21,15 +21,15 @@ set -f
 
 # The words of a text, on one line.
 flat() { echo $1; }
-# check NAME WANTED COMMAND...: until the command prints what is wanted, for a minute.
+# check NAME WANTED COMMAND...: until the command prints what is wanted, for a minute; once one has failed, less.
 check() {
     name=$1 wanted=$2
     shift 2
-    end=$(($(cut -d. -f1 /proc/uptime) + 60))
+    end=$(($(cut -d. -f1 /proc/uptime) + ${failed:-60}))
     while seen=$(flat "$("$@" 2>&1)"); [ "$seen" != "$wanted" ]; do
         if [ "$(cut -d. -f1 /proc/uptime)" -ge $end ]; then
             echo "@@ FAILED $name: '$seen', not '$wanted'"
-            failed=1
+            failed=5
             return
         fi
         sleep 0.2
@@ -81,8 +81,9 @@ detached() {
 unlatch engine --listen $ENGINE --time-scale 0.05 --fault hang,next=1 >/tmp/engine 2>&1 &
 unlatch agent --port 8000 >/tmp/agent 2>&1 &
 agent=$!
-check agent "listening on http://127.0.0.1:8003" cat /tmp/agent
+# At once, as at the boot of a host: one must wait for the other's programs to be verified.
 router
+check agent "listening on http://127.0.0.1:8003" cat /tmp/agent
 check serves ok wget -q -O - http://127.0.0.1:8002/healthz
 check programs "" lacking
 grep "is not attached" /tmp/router | sed 's/.*reason=/@@ left out /'
