@@ -17,8 +17,9 @@ use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Wo
 use super::bpffs;
 use super::error::{KernelError, one_line};
 
-/// Nobody holds the lock longer than loading the programs takes.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// Nobody holds the lock longer than loading the programs takes: half a second, on a slow and busy machine ten. Several
+/// processes that a host starts at once wait for each other, and one that gave up would count for itself till its end.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -148,7 +149,7 @@ impl PinDir {
     /// Excludes other processes from giving rows away, attaching and detaching, until the file is dropped.
     ///
     /// # Errors
-    /// The directory cannot be opened, or another process holds the lock for more than 5 s.
+    /// The directory cannot be opened, or another process holds the lock for more than a minute.
     pub(super) fn lock(&self) -> io::Result<File> {
         lock(&self.path)
     }
