@@ -26,6 +26,7 @@ pub fn config(backends: &[SocketAddr]) -> Config {
         },
         workers: 2,
         kernel: KernelConfig { mode: KernelMode::Off, ..KernelConfig::default() },
+        gossip_dir: None,
         debug_headers: true,
         limits: Limits { connect_timeout: Duration::from_secs(2), ..Limits::default() },
         shutdown_deadline: wait::DEADLINE,

@@ -46,7 +46,7 @@ pub(crate) use error::one_line;
 pub use guard::InFlightGuard;
 pub use kernel::{KernelMode, KernelOptions, open};
 pub(crate) use kernel::{load_object, require_for};
-pub use ledger::{Ledger, Placed};
+pub use ledger::{Ledger, Placed, Tell};
 pub use links::Link;
 pub use log::LogReader;
 pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};

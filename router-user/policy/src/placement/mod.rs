@@ -23,7 +23,7 @@ use crate::decision::{Decision, PickError, Reason, Ticket};
 use crate::load::{EngineLoad, LoadTable};
 use crate::outcome::Outcome;
 use crate::pick::{Candidate, Choice, Habits};
-use crate::prefix::{BLOCK_BYTES, Chain, Trie, Walk};
+use crate::prefix::{BLOCK_BYTES, BlockHash, Trie, Walk};
 use crate::request::RequestShape;
 use crate::time::Nanos;
 use crate::usage::Usage;
@@ -170,14 +170,14 @@ impl Placement {
         Ok(self.dispatch(&scene, &to, Choice::new(0, Reason::Forced)))
     }
 
-    /// Another router placed this prompt at `id`: its blocks are cached there now.
-    pub fn observe_foreign(&mut self, id: BackendId, chain: &Chain) {
+    /// Another router placed this prompt at `id`: its blocks are cached there now. O(blocks).
+    pub fn observe_foreign(&mut self, id: BackendId, blocks: &[BlockHash]) {
         let Some(entry) = self.entry(id) else { return };
         let learned = entry.load.chars_per_token().value();
         let capacity = self.capacity(id, learned.unwrap_or(self.config.tuning.chars_per_token_start));
-        let mut walk = Walk::default();
-        self.trie.walk(&chain.blocks, &mut walk);
-        if let Some(pin) = self.trie.insert(id, &chain.blocks, &walk, capacity) {
+        let walk = &mut self.scratch.walk;
+        self.trie.walk(blocks, walk);
+        if let Some(pin) = self.trie.insert(id, blocks, walk, capacity) {
             self.trie.unpin(id, pin, 0, capacity);
         }
     }
