@@ -32,6 +32,8 @@ pub struct Placed {
     pub cost: Cost,
     /// How many backends were compared.
     pub candidates: usize,
+    /// Whether another process chose the same backend at the same moment, and this is the second choice.
+    pub moved: bool,
     /// Everything it was made from, when records are kept.
     pub record: Option<Box<Record>>,
 }
@@ -114,7 +116,8 @@ impl Ledger {
     }
 
     fn placed(self: &Arc<Self>, decision: Decision, shape: &RequestShape) -> (Placed, InFlightGuard) {
-        let Decision { ticket, reason, matched_tokens, prompt_tokens, cost, candidates, record } = decision;
+        let Decision { ticket, reason, matched_tokens, prompt_tokens, cost, candidates, moved, record } =
+            decision;
         if let (Some(tell), true) = (self.tell.get(), shape.shaped) {
             tell(ticket.backend(), ticket.sent(), &shape.chain.blocks);
         }
@@ -125,6 +128,7 @@ impl Ledger {
             prompt_tokens,
             cost,
             candidates,
+            moved,
             record,
         };
         (placed, InFlightGuard::new(Arc::clone(self), ticket))

@@ -23,6 +23,8 @@ pub mod local;
 mod log;
 mod maps;
 mod pins;
+#[cfg(test)]
+mod races;
 mod region;
 mod rows;
 mod seen;
@@ -226,6 +228,10 @@ impl LoadTable for Account {
 
     fn others(&self, id: BackendId) -> InFlight {
         self.0.table.others(id)
+    }
+
+    fn gives_way(&self, id: BackendId, before: u32) -> bool {
+        self.0.table.gives_way(id, before)
     }
 
     fn publish(&self, id: BackendId, own: InFlight) {
