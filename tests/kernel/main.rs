@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
-//! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program),
+//! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program), [`routers`] (three of it),
 //! [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
 //! between two network namespaces).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
@@ -25,6 +25,7 @@ mod phase_ends;
 mod phases;
 mod pins;
 mod router_process;
+mod routers;
 mod rows;
 mod sandbox;
 mod slots;
