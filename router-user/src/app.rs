@@ -7,6 +7,7 @@
 mod backends;
 mod control;
 mod edge;
+mod gossip;
 mod kernel;
 mod workers;
 
@@ -26,6 +27,7 @@ use crate::backends::{Registry, Target};
 use crate::config::Config;
 use crate::decisions::Recorder;
 use crate::edge::Edge;
+use crate::gossip::Gossip;
 use crate::observe::status::pool;
 use crate::parse::Names;
 use crate::proxy::body::Budget;
@@ -127,7 +129,7 @@ impl Router {
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let hash_key = HashKey::new(random_bytes()?);
+        let (hash_key, gossip) = gossip::start(&config, &targets, &ledger, &mut series, random_bytes()?);
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
@@ -154,6 +156,7 @@ impl Router {
             workers: Vec::new(),
             control: None,
             edge,
+            gossip,
         };
         // From here on a failure drops `router`, which ends the threads there are.
         router.control = Some(control::start(&router, &config, runtime, admin, series)?);
@@ -199,6 +202,7 @@ pub struct RunningRouter {
     workers: Vec<workers::Worker>,
     control: Option<control::Control>,
     edge: Option<Edge>,
+    gossip: Option<Gossip>,
 }
 
 /// How a shutdown went.
@@ -276,6 +280,7 @@ impl RunningRouter {
         self.workers.drain(..).for_each(workers::Worker::join);
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
+        drop(self.gossip.take());
         // Last: what is in flight stays guarded while it drains.
         drop(self.edge.take());
     }

@@ -7,6 +7,7 @@
 //! [`router_process`], [`program`] and [`serving`] (the built program and its output), [`permissions`], [`lost`] and
 //! [`kills`], [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard, between two
 //! network namespaces), [`edge_life`], [`edge_process`].
+//! Then [`routers`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -41,6 +42,7 @@ mod program;
 mod reconcile;
 mod restart;
 mod router_process;
+mod routers;
 mod rows;
 mod sandbox;
 mod serving;

@@ -57,7 +57,7 @@ fn serve(sandbox: &Sandbox, kernel: &str, ip: &str) -> (Command, SocketAddr) {
     let mut command = Command::new(std::env::var_os(BINARY).unwrap());
     command.arg("serve").arg(format!("--listen={addr}")).arg("--admin-listen=127.0.0.1:0");
     command.arg(format!("--kernel={kernel}")).arg("--pin-dir").arg(sandbox.pin_dir());
-    command.args(["--policy=least-in-flight", "--log-level=error"]).stdin(Stdio::null());
+    command.args(["--policy=least-in-flight", "--log-level=error", "--gossip-dir=off"]).stdin(Stdio::null());
     (command, addr)
 }
 

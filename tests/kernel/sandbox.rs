@@ -185,6 +185,11 @@ impl Sandbox {
         mount_bpffs(&self.bpffs)
     }
 
+    /// A directory of the case, removed after it.
+    pub(crate) fn dir(&self) -> &Path {
+        self.bpffs.parent().expect("invariant: the file system is mounted in the case's directory")
+    }
+
     /// A directory for pins.
     pub(crate) fn pin_dir(&self) -> PathBuf {
         self.bpffs.join("unlatch")

@@ -5,6 +5,7 @@ mod affinity;
 mod counting;
 mod eligible;
 mod forwarding;
+mod gossip;
 mod in_flight;
 mod limits;
 mod malformed;

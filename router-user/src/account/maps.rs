@@ -5,11 +5,12 @@
 //! does not decide which row an address gets (`rows`). Invariant: this process stores request counts only into
 //! its own slot.
 
+use std::hint::spin_loop;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
 
 use router_common::limits::{MAX_BACKENDS, MAX_WORKERS, NAME_BYTES};
 use router_common::{BackendId, BackendLoad, BackendName, WorkerSlot};
@@ -28,6 +29,9 @@ pub(super) struct Table {
 const LOAD_BYTES: usize = MAX_BACKENDS * size_of::<BackendLoad>();
 const WORKERS_BYTES: usize = MAX_WORKERS * size_of::<WorkerSlot>();
 const NAMES_BYTES: usize = MAX_BACKENDS * size_of::<BackendName>();
+
+/// Looks at a row that one process has for its move, while those below it wait: a few microseconds.
+const LOOKS_FOR_EACH_ABOVE: u32 = 100;
 
 /// The three arrays of slots in a row.
 const SLOT_ARRAYS: [usize; 3] =
@@ -87,7 +91,7 @@ impl Table {
     }
 
     /// The sum over live slots, without one.
-    fn sum(&self, id: BackendId, without: Option<usize>) -> InFlight {
+    pub(super) fn sum(&self, id: BackendId, without: Option<usize>) -> InFlight {
         let mut sum = InFlight::default();
         for slot in 0..MAX_WORKERS {
             if Some(slot) == without || self.cookie(slot) == 0 {
@@ -99,6 +103,33 @@ impl Table {
             sum.c_tokens += u64::from(c);
         }
         sum
+    }
+
+    /// Stores what the process in a slot counts.
+    pub(super) fn publish(&self, id: BackendId, slot: usize, own: InFlight) {
+        let clamp = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let values = [own.requests, clamp(own.q_tokens), clamp(own.c_tokens)];
+        for (array, value) in SLOT_ARRAYS.into_iter().zip(values) {
+            self.cell(id, array, slot).store(value, Relaxed);
+        }
+    }
+
+    /// Whether the process in a slot, which has just published a choice, gives way to others that counted at the row
+    /// since their requests there were `before`. The highest slot goes at once; each below gives those above it time
+    /// to go first, and stays if they did.
+    pub(super) fn gives_way(&self, id: BackendId, slot: usize, before: u32) -> bool {
+        // Between storing one's own count and reading the others': of two that choose at once the later sees the
+        // earlier, and perhaps both see each other.
+        fence(SeqCst);
+        let has_more = || self.sum(id, Some(slot)).requests > before;
+        if !has_more() {
+            return false;
+        }
+        let above = (self.live_slots() >> slot >> 1).count_ones();
+        (0..above * LOOKS_FOR_EACH_ABOVE).all(|_| {
+            spin_loop();
+            has_more()
+        })
     }
 
     fn cell(&self, id: BackendId, array: usize, slot: usize) -> &AtomicU32 {
@@ -226,12 +257,12 @@ impl LoadTable for SharedTable {
         self.table.sum(id, Some(self.slot))
     }
 
+    fn gives_way(&self, id: BackendId, before: u32) -> bool {
+        self.table.gives_way(id, self.slot, before)
+    }
+
     fn publish(&self, id: BackendId, own: InFlight) {
-        let clamp = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let values = [own.requests, clamp(own.q_tokens), clamp(own.c_tokens)];
-        for (array, value) in SLOT_ARRAYS.into_iter().zip(values) {
-            self.table.cell(id, array, self.slot).store(value, Relaxed);
-        }
+        self.table.publish(id, self.slot, own);
     }
 }
 

@@ -25,6 +25,8 @@ mod log;
 mod maps;
 mod pins;
 mod reconcile;
+#[cfg(test)]
+mod races;
 mod region;
 mod rows;
 mod seen;
@@ -49,7 +51,7 @@ pub(crate) use error::one_line;
 pub use guard::InFlightGuard;
 pub use kernel::{KernelMode, KernelOptions, open};
 pub(crate) use kernel::{load_object, require_for};
-pub use ledger::{Ledger, Placed};
+pub use ledger::{Ledger, Placed, Tell};
 pub use links::Link;
 pub(crate) use links::take_off as take_link_off;
 pub use log::LogReader;
@@ -237,6 +239,10 @@ impl LoadTable for Account {
     fn others(&self, id: BackendId) -> InFlight {
         // Nobody would free the slot of a process that dies.
         if self.state().is_on() { self.0.table.others(id) } else { InFlight::default() }
+    }
+
+    fn gives_way(&self, id: BackendId, before: u32) -> bool {
+        self.0.table.gives_way(id, before)
     }
 
     fn publish(&self, id: BackendId, own: InFlight) {

@@ -35,6 +35,8 @@ pub struct Config {
     pub kernel: KernelConfig,
     /// The edge guard.
     pub edge: EdgeConfig,
+    /// Where the host's router processes tell each other their placements; `None` = they do not.
+    pub gossip_dir: Option<PathBuf>,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// File that decision records are appended to; `None` = none are kept.
@@ -64,6 +66,7 @@ impl Default for Config {
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
+            gossip_dir: Some(PathBuf::from("/run/unlatch/gossip")),
             proxy_paths: Vec::new(),
             record: None,
             session_key: "x-session-id".to_owned(),

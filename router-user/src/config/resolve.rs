@@ -72,6 +72,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             pin_dir: s.read("pin-dir", absolute)?,
             cgroup: s.optional("kernel-cgroup", absolute)?,
         },
+        gossip_dir: s.read("gossip-dir", |t| if t == "off" { Ok(None) } else { absolute(t).map(Some) })?,
         edge: EdgeConfig {
             device: s.optional("edge-dev", device)?,
             deny: prefixes(settings, "edge-deny")?,

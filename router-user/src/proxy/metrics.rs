@@ -54,6 +54,7 @@ pub struct RequestMetrics {
     retries: [Counter; Retry::ALL.len()],
     matched_tokens: Counter,
     prompt_tokens: Counter,
+    moved: Counter,
     ttft: Histogram,
     decision: Histogram,
     decisions: Family<Labels<3>, Counter>,
@@ -98,6 +99,7 @@ impl RequestMetrics {
             retries: Retry::ALL.map(|r| retries.get_or_create_owned(&[("reason", r.as_str().into())])),
             matched_tokens: Counter::default(),
             prompt_tokens: Counter::default(),
+            moved: Counter::default(),
             ttft: Histogram::new(SECONDS),
             decision: Histogram::new(DECISION_SECONDS),
             decisions: Family::default(),
@@ -112,6 +114,9 @@ impl RequestMetrics {
             "Prompt tokens placed, estimated",
             metrics.prompt_tokens.clone(),
         );
+        let help =
+            "Requests placed anew because another router process chose the same backend at the same moment";
+        registry.register("unlatch_decisions_moved", help, metrics.moved.clone());
         let help = "From dispatch to the first byte of the answer's body";
         registry.register("unlatch_ttft_seconds", help, metrics.ttft.clone());
         registry.register("unlatch_decision_seconds", "Choosing a backend", metrics.decision.clone());
@@ -150,6 +155,11 @@ impl RequestMetrics {
     /// The router answered with an error itself.
     pub fn refused(&self, why: Refusal) {
         self.refused[why as usize].inc();
+    }
+
+    /// A request was placed anew, as another process had chosen the same.
+    pub fn moved(&self) {
+        self.moved.inc();
     }
 
     /// A request is sent again.

@@ -248,6 +248,9 @@ impl Proxy {
             placed.matched_tokens,
             placed.prompt_tokens,
         );
+        if placed.moved {
+            self.shared.metrics.moved();
+        }
         if !tried.is_empty() {
             self.shared.metrics.retried(Retry::ConnectFailed);
         }

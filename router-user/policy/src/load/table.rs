@@ -40,6 +40,11 @@ pub trait LoadTable: Send {
     fn seen(&self, _id: BackendId, _now: Nanos) -> Option<Seen> {
         None
     }
+    /// To be asked after `publish` of a choice at row `id`: whether another process counted there since the others'
+    /// requests were `before`, and it is this process that gives way. Of several at once not all may.
+    fn gives_way(&self, _id: BackendId, _before: u32) -> bool {
+        false
+    }
     /// Makes this process's own counts at row `id` visible to the others. Values beyond `u32` are clamped.
     fn publish(&self, id: BackendId, own: InFlight);
 }

@@ -26,6 +26,15 @@ pub(super) struct Scene<'a> {
     pub(super) means: &'a PoolMeans,
 }
 
+/// What a comparison fills, one of each a candidate.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) habits: Vec<Habits>,
+    /// What was compared, where loads were.
+    pub(super) values: Vec<f64>,
+}
+
 impl Scene<'_> {
     /// T.
     pub(super) fn prompt_tokens(&self) -> u64 {
@@ -159,6 +168,7 @@ impl Placement {
         let mut candidate = Candidate {
             id,
             load,
+            others: others.requests,
             is_counted: true,
             is_stale: foreign > 0.0,
             matched_blocks: matched.blocks,

@@ -117,6 +117,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         policy,
         workers: 1,
         kernel: KernelConfig { mode: KernelMode::Auto, pin_dir, cgroup: None },
+        gossip_dir: None,
         ..Config::default()
     }
 }

@@ -53,7 +53,8 @@ impl Stage {
         }
         let (addr, admin) = free_addrs()?;
         let mut serve = Command::new(unlatch);
-        serve.args(["serve", "--kernel", "off", "--log-level", "warn", "--listen", &addr.to_string()]);
+        serve.args(["serve", "--kernel", "off", "--gossip-dir", "off", "--log-level", "warn"]);
+        serve.args(["--listen", &addr.to_string()]);
         serve.args(["--admin-listen", &admin.to_string()]).args(scaled(time_scale));
         serve.args(urls.iter().flat_map(|url| ["--backend", url]));
         let mut router = Running::start(serve.stdin(Stdio::null()))?;

@@ -51,7 +51,13 @@ impl Stage {
     /// The router does not come up, or cannot attach.
     pub(super) fn attach(&self, router: &Path) -> Result<()> {
         let mut serve = in_cgroup(&self.attached.cgroup, router);
-        serve.args(["serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--kernel=on"]);
+        serve.args([
+            "serve",
+            "--listen=127.0.0.1:0",
+            "--admin-listen=127.0.0.1:0",
+            "--kernel=on",
+            "--gossip-dir=off",
+        ]);
         serve.arg(format!("--backend=http://{}", self.attached.addr)).arg("--pin-dir").arg(&self.pins.dir);
         let mut serve = Running::start(serve.stdin(Stdio::null()).stderr(Stdio::null()))?;
         let end = Instant::now() + Duration::from_secs(20);
