@@ -3,8 +3,8 @@
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
 //! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program),
-//! [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
-//! between two network namespaces).
+//! [`agent`] (the engine's host), [`agent_process`], [`inband`] (what it tells) and [`inband_hosts`] (the same between
+//! three network namespaces), [`edge`] with [`hosts`] (the edge guard, between two).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -20,6 +20,8 @@ mod connections;
 mod degrade;
 mod edge;
 mod hosts;
+mod inband;
+mod inband_hosts;
 mod logs;
 mod phase_ends;
 mod phases;

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use aya::maps::{MapData, SkStorage};
 use parking_lot::Mutex;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
-use router_policy::{InFlight, LoadTable, Nanos, Seen};
+use router_policy::{InFlight, LoadTable, Nanos, Seen, Told};
 
 // The edge guard has the same needs of rights and pins.
 pub(crate) use bpffs::ensure as ensure_bpffs;
@@ -49,7 +49,7 @@ pub(crate) use kernel::{load_object, require_for};
 pub use ledger::{Ledger, Placed};
 pub use links::Link;
 pub use log::LogReader;
-pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};
+pub(crate) use pins::{Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
 pub use seen::{KernelRow, mean_ttfb_seconds};
 
@@ -226,6 +226,10 @@ impl LoadTable for Account {
 
     fn others(&self, id: BackendId) -> InFlight {
         self.0.table.others(id)
+    }
+
+    fn told(&self, id: BackendId) -> Option<Told> {
+        self.0.table.told(id)
     }
 
     fn publish(&self, id: BackendId, own: InFlight) {
