@@ -1,7 +1,7 @@
 //! What an engine has in flight, told by its host on packets that leave anyway ([`router_common::inband`]).
 //!
 //! On the engine's host an option is written to the packets of accepted connections whose peer is to be told; on a
-//! router's it is read from those of the router's own connections. Programs of their own, so that a kernel without the
+//! router's it is read from those of connections to known backends. Programs of their own, so that a kernel without the
 //! helpers loses nothing else. Invariant: a connection that was not asked for costs nothing: its flags stay as they are.
 #![expect(unsafe_code, reason = "context and map values are raw pointers")]
 
@@ -33,13 +33,13 @@ pub(crate) fn on_router_event(ctx: &SockOpsContext) -> Option<()> {
     }
 }
 
-/// Asks for packets with options that the kernel does not know, on a router's connection for requests. Not on those of
+/// Asks for packets with options that the kernel does not know, on a connection to a known backend. Not on those of
 /// probes: the other host counts the probe itself.
 #[inline(always)]
 fn listen(ctx: &SockOpsContext) -> Option<()> {
     let state = sock_ops::storage(ctx, 0)?;
     // SAFETY: points to the socket's storage, checked non-null.
-    if unsafe { (*state).role } != SockState::ROUTER {
+    if unsafe { (*state).role == SockState::PROBE || (*state).backend_plus1 == 0 } {
         return None;
     }
     let flags = ctx.cb_flags() | BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG;
@@ -61,9 +61,6 @@ fn heard(ctx: &SockOpsContext) -> Option<()> {
     // SAFETY: points to the socket's storage, and to its row, checked non-null. The pair is stored as one word, as
     // several processors may hear at once.
     unsafe {
-        if (*state).role != SockState::ROUTER {
-            return None;
-        }
         let load = socket::row(state)?;
         let pair = u64::from(in_flight) | u64::from(ours(load)) << 32;
         (&raw mut (*load).remote_in_flight).cast::<u64>().write_volatile(pair);

@@ -52,7 +52,7 @@ fn the_first_byte_of_an_answer_carries_the_count_of_all_clients() {
             pass(ours, theirs, REQUEST);
             pass(theirs, ours, ANSWER);
         }
-        assert_eq!(remote(&account.row(engine.id)), None, "what direct clients are told is not for the row");
+        assert_eq!(remote(&account.row(engine.id)), Some(3), "this host's direct clients hear, too");
         let (mut ours, mut theirs) = exchange(&account, &engine);
         assert_eq!(remote(&account.row(engine.id)), Some(4));
         let before = account.row(engine.id).remote_at_ns;
@@ -116,10 +116,12 @@ fn an_idle_connection_hears_by_keep_alive_probes() {
         let (ours, _theirs) = exchange(&account, &engine);
         rustix::net::sockopt::set_socket_keepalive(&ours, true).unwrap();
         rustix::net::sockopt::set_tcp_keepidle(&ours, Duration::from_secs(1)).unwrap();
-        let (mut direct, mut to_direct) = connect(&engine.listener);
-        pass(&mut direct, &mut to_direct, REQUEST);
+        let mut probe = connect_marked(&account, &engine, Role::Probe);
+        let mut to_probe = engine.listener.accept().unwrap().0;
+        pass(&mut probe, &mut to_probe, REQUEST);
+        pass(&mut to_probe, &mut probe, ANSWER);
         let before = account.row(engine.id);
-        assert_eq!(remote(&before), Some(1));
+        assert_eq!(remote(&before), Some(1), "a probe's packets are not listened to: it is counted itself");
         let end = Instant::now() + Duration::from_secs(10);
         while remote(&account.row(engine.id)) != Some(2) {
             assert!(Instant::now() < end, "{:?}", account.row(engine.id));
