@@ -20,4 +20,4 @@ pub mod value;
 
 pub use id::BackendId;
 pub use key::BackendAddr;
-pub use value::{Answer, BackendLoad, BackendName, SockState, WorkerSlot};
+pub use value::{Answer, BackendLoad, BackendName, SockState, Telling, WorkerSlot};

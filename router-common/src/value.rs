@@ -175,8 +175,6 @@ impl SockState {
     pub const PROBE: u8 = 2;
     /// A connection that an engine of this host accepted, in the agent's storage.
     pub const SERVED: u8 = 3;
-    /// The same, and its peer is told in band what the engine has in flight.
-    pub const SERVED_TELLING: u8 = 4;
 
     /// The mark of a router's own socket, before it connects.
     #[must_use]
@@ -209,6 +207,19 @@ pub struct Answer {
     pub has_sent: u32,
 }
 
+/// What the agent remembers of an accepted connection whose peer is told in band.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Row of the port plus 1; 0 = it is not to be told.
+    pub row_plus1: u32,
+    /// What was last told.
+    pub in_flight: u32,
+    /// `CLOCK_MONOTONIC` of that; 0 = nothing yet.
+    pub at_ns: u64,
+}
+
+const _: () = assert!(size_of::<Telling>() == 16);
 const _: () = assert!(size_of::<BackendLoad>() == 384);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, workers) == 128);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, q_tokens) == 192);

@@ -5,23 +5,28 @@
 //! helpers loses nothing else. Invariant: a connection that was not asked for costs nothing: its flags stay as they are.
 #![expect(unsafe_code, reason = "context and map values are raw pointers")]
 
-use core::ptr::read_volatile;
+use core::ptr::{null_mut, read_volatile};
 
 use aya_ebpf::bindings::{
-    BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB, BPF_SOCK_OPS_HDR_OPT_LEN_CB, BPF_SOCK_OPS_PARSE_HDR_OPT_CB,
-    BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG, BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB,
-    BPF_SOCK_OPS_WRITE_HDR_OPT_CB, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG,
+    BPF_SK_STORAGE_GET_F_CREATE, BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB, BPF_SOCK_OPS_HDR_OPT_LEN_CB,
+    BPF_SOCK_OPS_PARSE_HDR_OPT_CB, BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG,
+    BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB, BPF_SOCK_OPS_WRITE_HDR_OPT_CB, BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG,
 };
 use aya_ebpf::btf_maps::lpm_trie::Key;
-use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_load_hdr_opt, bpf_reserve_hdr_opt, bpf_store_hdr_opt};
+use aya_ebpf::helpers::{
+    bpf_ktime_get_ns, bpf_load_hdr_opt, bpf_reserve_hdr_opt, bpf_sk_storage_get, bpf_store_hdr_opt,
+};
 use aya_ebpf::programs::SockOpsContext;
 use router_common::edge::FAMILY_BITS;
-use router_common::inband::{BYTES, SEARCH, decode, encode, key_of};
+use router_common::inband::{BYTES, SEARCH, decode, encode, is_news, key_of};
 use router_common::limits::MAX_WORKERS;
-use router_common::{BackendLoad, SockState};
+use router_common::{BackendLoad, SockState, Telling};
 
-use crate::maps::LOCAL_PEERS;
+use crate::maps::{LOCAL_LOAD, LOCAL_PEERS, LOCAL_TELLING};
 use crate::{local, sock_ops, socket};
+
+/// `BPF_WRITE_HDR_TCP_CURRENT_MSS` of Linux, which the bindings lack.
+const BPF_WRITE_HDR_TCP_CURRENT_MSS: u32 = 1;
 
 /// An event of a connection that this host opened.
 #[inline(always)]
@@ -95,57 +100,77 @@ pub(crate) fn on_engine_event(ctx: &SockOpsContext) -> Option<()> {
     }
 }
 
-/// Marks a connection whose peer is to be told, and asks for its packets.
+/// Asks for the packets of a connection whose peer is to be told.
 #[inline(always)]
 fn begin(ctx: &SockOpsContext) -> Option<()> {
     // Whichever program comes first: it must be counted, and is only once.
     local::accepted(ctx)?;
     let key = Key::new(FAMILY_BITS + 128, key_of(&sock_ops::remote(ctx)));
     LOCAL_PEERS.get(&key)?;
+    let telling = telling(ctx, BPF_SK_STORAGE_GET_F_CREATE.into())?;
+    // SAFETY: both point to the socket's storage, checked non-null.
+    unsafe { (*telling).row_plus1 = (*local::storage(socket::of_event(ctx)?)?).backend_plus1 };
     let flags = ctx.cb_flags() | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-    ctx.set_cb_flags(flags as i32).ok()?;
-    // SAFETY: points to the socket's storage, checked non-null.
-    unsafe { (*marked(ctx)?).role = SockState::SERVED_TELLING };
-    Some(())
+    ctx.set_cb_flags(flags as i32).ok()
 }
 
-/// Takes room in a packet's header. Without room, as beside many SACK blocks, the packet leaves without.
+/// Takes room in a packet's header, if there is something new to tell. Without room, as beside many SACK blocks, the
+/// packet leaves without.
 #[inline(always)]
 fn reserve(ctx: &SockOpsContext) -> Option<()> {
-    telling(ctx)?;
+    // How long segments may be is asked apart from any: each must have the room.
+    if ctx.arg(0) != BPF_WRITE_HDR_TCP_CURRENT_MSS {
+        // SAFETY: points to the socket's storage, checked non-null.
+        let (row_plus1, last, at_ns) = unsafe {
+            let telling = telling(ctx, 0)?;
+            ((*telling).row_plus1, (*telling).in_flight, (*telling).at_ns)
+        };
+        // SAFETY: the helper takes nothing.
+        if !is_news(in_flight(row_plus1)?, unsafe { bpf_ktime_get_ns() }, last, at_ns) {
+            return None;
+        }
+    }
     // SAFETY: the kernel's own context.
     let failed = unsafe { bpf_reserve_hdr_opt(ctx.ops, BYTES as u32, 0) };
     (failed == 0).then_some(())
 }
 
-/// Writes what the engine has in flight now; a connection whose requests cannot be told counts as one.
+/// Writes what the engine has in flight now.
 #[inline(always)]
 fn write(ctx: &SockOpsContext) -> Option<()> {
-    let state = telling(ctx)?;
-    // SAFETY: points to the socket's storage, and to its row, checked non-null.
-    let in_flight = unsafe {
-        let load = local::load_of(state)?;
-        let gauge = |gauge: *const u64| read_volatile(gauge);
-        gauge(&raw const (*load).awaiting)
-            .wrapping_add(gauge(&raw const (*load).streaming))
-            .wrapping_add(gauge(&raw const (*load).unknown))
+    let telling = telling(ctx, 0)?;
+    // SAFETY: points to the socket's storage, checked non-null; a socket sends one packet at a time.
+    unsafe {
+        let in_flight = in_flight((*telling).row_plus1)?;
+        let option = encode(in_flight);
+        if bpf_store_hdr_opt(ctx.ops, option.as_ptr().cast(), BYTES as u32, 0) != 0 {
+            return None;
+        }
+        (*telling).in_flight = in_flight;
+        (*telling).at_ns = bpf_ktime_get_ns();
+    }
+    Some(())
+}
+
+/// What all clients have in flight at a port; a connection whose requests cannot be told counts as one.
+#[inline(always)]
+fn in_flight(row_plus1: u32) -> Option<u32> {
+    let load = LOCAL_LOAD.get_ptr(row_plus1.checked_sub(1)?)?;
+    // SAFETY: points to a map value, checked non-null.
+    let sum = unsafe {
+        read_volatile(&raw const (*load).awaiting)
+            .wrapping_add(read_volatile(&raw const (*load).streaming))
+            .wrapping_add(read_volatile(&raw const (*load).unknown))
     };
-    let option = encode(if in_flight > u64::from(u32::MAX) { u32::MAX } else { in_flight as u32 });
-    // SAFETY: the helper reads as many bytes as there are.
-    let failed = unsafe { bpf_store_hdr_opt(ctx.ops, option.as_ptr().cast(), BYTES as u32, 0) };
-    (failed == 0).then_some(())
+    Some(if sum > u64::from(u32::MAX) { u32::MAX } else { sum as u32 })
 }
 
-/// The state of a connection whose peer is to be told: another program may have asked for the packets of others.
+/// What a connection's peer was told; nothing where it is not to be, as where another program asked for its packets.
 #[inline(always)]
-fn telling(ctx: &SockOpsContext) -> Option<*const SockState> {
-    let state = marked(ctx)?;
-    // SAFETY: points to the socket's storage, checked non-null.
-    (unsafe { (*state).role } == SockState::SERVED_TELLING).then_some(state.cast_const())
-}
-
-#[inline(always)]
-fn marked(ctx: &SockOpsContext) -> Option<*mut SockState> {
-    // SAFETY: the socket was checked non-null.
-    unsafe { local::storage(socket::of_event(ctx)?) }
+fn telling(ctx: &SockOpsContext, flags: u64) -> Option<*mut Telling> {
+    let sk = socket::of_event(ctx)?;
+    // SAFETY: the socket was checked non-null; the map is one of socket storage.
+    let telling =
+        unsafe { bpf_sk_storage_get((&raw const LOCAL_TELLING).cast_mut().cast(), sk, null_mut(), flags) };
+    if telling.is_null() { None } else { Some(telling.cast()) }
 }

@@ -207,7 +207,7 @@ fn row_of(port: u32) -> Option<u32> {
 /// # Safety
 /// `state` is the storage of a socket.
 #[inline(always)]
-pub(crate) unsafe fn load_of(state: *const SockState) -> Option<*mut BackendLoad> {
+unsafe fn load_of(state: *const SockState) -> Option<*mut BackendLoad> {
     // SAFETY: the caller's promise.
     let (counted, row_plus1) = unsafe { ((*state).counted, (*state).backend_plus1) };
     if counted == 0 || row_plus1 == 0 {

@@ -10,7 +10,7 @@ use router_common::edge::SourceKey;
 use router_common::http::HeadBuffer;
 use router_common::inband::MAX_PEERS;
 use router_common::limits::{MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
-use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Telling, WorkerSlot};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -38,7 +38,7 @@ pub(crate) static SOCKS: SkStorage<SockState> = SkStorage::new();
 #[btf_map]
 pub(crate) static HEAD: PerCpuArray<HeadBuffer, 1> = PerCpuArray::new();
 
-/// Row → what all clients have at an engine's port of this host. Only the agent uses it and the next four.
+/// Row → what all clients have at an engine's port of this host. Only the agent uses it and the next five.
 #[btf_map]
 pub(crate) static LOCAL_LOAD: Array<BackendLoad, MAX_LOCAL_PORTS, MMAPABLE> = Array::new();
 
@@ -57,3 +57,7 @@ pub(crate) static LOCAL_ANSWERS: SkStorage<Answer> = SkStorage::new();
 /// Prefix of peers that are told in band. The agent writes it; a full map refuses the next prefix.
 #[btf_map]
 pub(crate) static LOCAL_PEERS: LpmTrie<SourceKey, u32, MAX_PEERS> = LpmTrie::new();
+
+/// Accepted socket → what its peer was told. Only sockets whose peers are to be told have one.
+#[btf_map]
+pub(crate) static LOCAL_TELLING: SkStorage<Telling> = SkStorage::new();

@@ -308,7 +308,7 @@ fn detach_takes_off_what_a_killed_agent_left() {
         agent.kill();
         drop(agent);
         let was = detach(&sandbox.pin_dir(), Detach::Careful).unwrap();
-        assert_eq!((was.links.len(), was.maps.len()), (PROGRAMS, 5));
+        assert_eq!((was.links.len(), was.maps.len()), (PROGRAMS, 6));
         is_nothing_left(sandbox);
     });
 }

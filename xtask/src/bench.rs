@@ -23,7 +23,7 @@ use crate::setup::{self, debian};
 
 const NAMES: [(&str, &str); 5] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
-    ("kernel", "CPU of requests and connections with the BPF programs over without (half a minute; root)"),
+    ("kernel", "CPU of requests and connections with the BPF programs over without (a minute; root)"),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
     ("http", "TTFT of the real router and engines over HTTP beside the replay in virtual time (5 minutes)"),
     (
@@ -104,7 +104,7 @@ fn haproxy(ws: &Workspace, rest: &[String]) -> Result<()> {
 
     let raw = place.join("haproxy.jsonl");
     fs::write(&raw, "")?;
-    let pins = PinDir::new();
+    let pins = PinDir::new("router");
     let mut bench = Command::new(python);
     bench
         .arg(scripts.join("bench.py"))
@@ -148,8 +148,8 @@ struct PinDir {
 }
 
 impl PinDir {
-    fn new() -> Self {
-        Self { dir: PathBuf::from(format!("/sys/fs/bpf/unlatch-bench-{}", std::process::id())) }
+    fn new(name: &str) -> Self {
+        Self { dir: PathBuf::from(format!("/sys/fs/bpf/unlatch-bench-{}-{name}", std::process::id())) }
     }
 
     /// The router has ended, so that removing the pins detaches the programs.

@@ -14,7 +14,7 @@ use aya::maps::{MapData, MapError, MapInfo, MapType};
 use router_common::edge::SourceKey;
 use router_common::inband::MAX_PEERS;
 use router_common::limits::{LAYOUT_VERSION, MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
-use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Telling, WorkerSlot};
 
 use super::bpffs;
 use super::error::{KernelError, one_line};
@@ -73,12 +73,13 @@ const ROUTER_SHAPES: [Shape; 6] = [
     Shape { name: "AYA_LOGS", kind: MapType::RingBuf, key: 0, value: 0, entries: 0, flags: 0 },
 ];
 
-const AGENT_SHAPES: [Shape; 5] = [
+const AGENT_SHAPES: [Shape; 6] = [
     Shape::array::<BackendLoad>("LOCAL_LOAD", MAX_LOCAL_PORTS),
     Shape::hash::<u32>("LOCAL_PORTS", MAX_LOCAL_PORTS),
     Shape::storage::<SockState>("LOCAL_SOCKS"),
     Shape::storage::<Answer>("LOCAL_ANSWERS"),
     Shape::prefixes("LOCAL_PEERS", MAX_PEERS),
+    Shape::storage::<Telling>("LOCAL_TELLING"),
 ];
 
 /// Whose pins.
