@@ -50,10 +50,10 @@ pub struct BackendLoad {
     pub q_tokens: [u32; MAX_WORKERS],
     /// Gauge, routers: prompt tokens of all requests in flight (policy.md's C), one slot a process.
     pub c_tokens: [u32; MAX_WORKERS],
-    /// Requests in flight at the backend as its own host last told in band.
+    /// Requests in flight at the backend as its own host last told in band, whoever's they are.
     pub remote_in_flight: u32,
-    /// Always 0.
-    pub reserved4: u32,
+    /// What the routers of this host had in flight there when that came: the sum of `workers` then.
+    pub remote_ours: u32,
     /// `CLOCK_MONOTONIC` of `remote_in_flight`; 0 = never heard.
     pub remote_at_ns: u64,
     /// Always 0; fills the last line.
@@ -93,7 +93,7 @@ impl BackendLoad {
         q_tokens: [0; MAX_WORKERS],
         c_tokens: [0; MAX_WORKERS],
         remote_in_flight: 0,
-        reserved4: 0,
+        remote_ours: 0,
         remote_at_ns: 0,
         reserved5: 0,
         reserved6: 0,
@@ -207,11 +207,26 @@ pub struct Answer {
     pub has_sent: u32,
 }
 
+/// What the agent remembers of an accepted connection whose peer is told in band.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Row of the port plus 1; 0 = it is not to be told.
+    pub row_plus1: u32,
+    /// What was last told.
+    pub in_flight: u32,
+    /// `CLOCK_MONOTONIC` of that; 0 = nothing yet.
+    pub at_ns: u64,
+}
+
+const _: () = assert!(size_of::<Telling>() == 16);
 const _: () = assert!(size_of::<BackendLoad>() == 384);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, workers) == 128);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, q_tokens) == 192);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, c_tokens) == 256);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_in_flight) == 320);
+// Both are written and read as one word.
+const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_ours) == 324);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_at_ns) == 328);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, reserved10) + 8 == 384);
 const _: () = assert!(size_of::<WorkerSlot>() == 24);

@@ -120,7 +120,7 @@ pub(crate) fn remote(ctx: &SockOpsContext) -> BackendAddr {
 
 /// The storage of the context's socket.
 #[inline(always)]
-fn storage(ctx: &SockOpsContext, flags: u64) -> Option<*mut SockState> {
+pub(crate) fn storage(ctx: &SockOpsContext, flags: u64) -> Option<*mut SockState> {
     // SAFETY: the socket was checked non-null.
     unsafe { socket::storage(socket::of_event(ctx)?, flags) }
 }

@@ -18,7 +18,12 @@ const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 const PROGRAMS: usize = 4;
 
 pub(crate) fn options(sandbox: &Sandbox, ports: &[u16]) -> LocalOptions {
-    LocalOptions { pin_dir: sandbox.pin_dir(), cgroup: Some(sandbox.cgroup.clone()), ports: ports.to_vec() }
+    LocalOptions {
+        pin_dir: sandbox.pin_dir(),
+        cgroup: Some(sandbox.cgroup.clone()),
+        ports: ports.to_vec(),
+        tell: Vec::new(),
+    }
 }
 
 pub(crate) fn listen(host: &str) -> (TcpListener, u16) {
@@ -303,7 +308,7 @@ fn detach_takes_off_what_a_killed_agent_left() {
         agent.kill();
         drop(agent);
         let was = detach(&sandbox.pin_dir(), Detach::Careful).unwrap();
-        assert_eq!((was.links.len(), was.maps.len()), (PROGRAMS, 4));
+        assert_eq!((was.links.len(), was.maps.len()), (PROGRAMS, 6));
         is_nothing_left(sandbox);
     });
 }

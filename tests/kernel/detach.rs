@@ -8,9 +8,9 @@ use router_user::edge::Edge;
 
 use crate::hosts::{DEVICE, connect_hosts, ip};
 use crate::pins::left_in;
-use crate::serving::unlatch_ok;
 use crate::router_process::is_built;
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
+use crate::serving::unlatch_ok;
 use crate::world::{PROGRAMS, account, bpftool, wait_until};
 use crate::{agent, edge};
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use crate::edge::{GUARDED, at, is_attached, tries, wait_detached};
 use crate::hosts::{DEVICE, ROUTER, connect_hosts, ip};
-use crate::serving::{Serving, unlatch, unlatch_ok};
 use crate::router_process::is_built;
 use crate::sandbox::{Sandbox, name, run};
+use crate::serving::{Serving, unlatch, unlatch_ok};
 
 /// A router that guards its port on a device.
 fn serve(sandbox: &Sandbox, listen: &str, device: &str) -> Serving {

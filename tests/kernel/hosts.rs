@@ -59,6 +59,7 @@ pub(crate) fn connect_hosts() -> io::Result<Clients> {
     Ok(clients)
 }
 
+/// Gives this thread, and what it starts from then on, a network with nothing but loopback.
 pub(crate) fn own_network() -> io::Result<()> {
     // SAFETY: affects the network that this thread, and what it starts, sees.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {

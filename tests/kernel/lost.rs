@@ -123,7 +123,7 @@ fn a_forced_detach_and_a_killed_agent_fail_no_request() {
     run(name!(), |sandbox| {
         let engines = engines();
         let ports = engines.each_ref().map(|engine| engine.addr().port().to_string()).join(",");
-        let mut agent = Agent::start(sandbox, &ports);
+        let mut agent = Agent::start(sandbox, &ports, &[]);
         let router = Serve::new(sandbox, "127.78.4.1", "on", &engines.each_ref()).start();
         assert_eq!(router.metric("unlatch_kernel_attached"), Some(4.0));
         let detach = || {

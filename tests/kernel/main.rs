@@ -8,6 +8,7 @@
 //! [`kills`], [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard, between two
 //! network namespaces), [`edge_life`], [`edge_process`].
 //! Then [`routers`].
+//! Then [`inband`], [`inband_hosts`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -28,6 +29,8 @@ mod edge_life;
 mod edge_process;
 mod ends;
 mod hosts;
+mod inband;
+mod inband_hosts;
 mod kills;
 mod logs;
 mod lost;

@@ -13,9 +13,9 @@ use router_tests::client::post;
 use router_user::account::Role;
 use router_user::account::view::{View, pinned};
 
-use crate::serving::Serving;
 use crate::router_process::is_built;
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
+use crate::serving::Serving;
 use crate::upgrade::put_behind;
 use crate::world::{Backend, PROGRAMS, account, connect_marked_to, register, wait_until};
 

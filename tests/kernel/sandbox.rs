@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "unshare, mount and geteuid")]
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -239,6 +239,12 @@ impl Helper {
                 return word.to_owned();
             }
         }
+    }
+
+    /// Says a line to it.
+    pub(crate) fn tell(&mut self, word: &str) {
+        let to = self.hold.as_mut().expect("invariant: it was not let go");
+        writeln!(to, "{word}").unwrap();
     }
 
     /// SIGKILL, without waiting for its end.

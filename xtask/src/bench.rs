@@ -107,7 +107,7 @@ fn haproxy(ws: &Workspace, rest: &[String]) -> Result<()> {
 
     let raw = place.join("haproxy.jsonl");
     fs::write(&raw, "")?;
-    let pins = PinDir::new();
+    let pins = PinDir::new("router");
     let mut bench = Command::new(python);
     bench
         .arg(scripts.join("bench.py"))
@@ -151,8 +151,8 @@ struct PinDir {
 }
 
 impl PinDir {
-    fn new() -> Self {
-        Self { dir: PathBuf::from(format!("/sys/fs/bpf/unlatch-bench-{}", std::process::id())) }
+    fn new(name: &str) -> Self {
+        Self { dir: PathBuf::from(format!("/sys/fs/bpf/unlatch-bench-{}-{name}", std::process::id())) }
     }
 
     /// The router has ended, so that removing the pins detaches the programs.

@@ -1,7 +1,8 @@
 //! Loading and attaching the programs, and taking a slot among the router processes.
 //!
 //! Each program is loaded by itself: without `inflight_sockops` neither connections nor the requests on them are
-//! counted, without `phase_ingress` and `phase_egress` the latter are not, and the rest works. Without `release`
+//! counted, without `phase_ingress` and `phase_egress` the latter are not, without `inband_hear` what engines' hosts
+//! tell is not heard, and the rest works. Without `release`
 //! nobody would free the slot of a process that dies, so counts are then not shared at all.
 //! Nothing is detached on exit: connections that close while no program is attached would never be subtracted.
 //! Invariant: whatever fails on the way leaves `Account::in_memory` with one line that says why.
@@ -40,8 +41,10 @@ const COUNTING: [&str; 3] = [SOCKOPS, "phase_ingress", EGRESS];
 pub(super) const SOCKOPS: &str = "inflight_sockops";
 /// The last one that following requests needs.
 pub(super) const EGRESS: &str = "phase_egress";
+/// Hears what the hosts of backends tell, on counted connections.
+const IN_BAND: &str = "inband_hear";
 /// Every program, in the order in which they are named to people.
-pub(super) const PROGRAMS: [&str; 4] = [COUNTING[0], COUNTING[1], COUNTING[2], RELEASE];
+pub(super) const PROGRAMS: [&str; 5] = [COUNTING[0], COUNTING[1], COUNTING[2], IN_BAND, RELEASE];
 
 /// Whether to use the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,8 +142,9 @@ fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, K
     let mut ebpf = load(dir)?;
     attach(&mut ebpf, RELEASE, place, dir).map_err(KernelError::Program)?;
     let (mut programs, mut missing) = (Vec::new(), Vec::new());
-    for name in COUNTING {
-        let attached = match missing.is_empty() {
+    for name in COUNTING.into_iter().chain([IN_BAND]) {
+        let has_those_before = if name == IN_BAND { programs.contains(&SOCKOPS) } else { missing.is_empty() };
+        let attached = match has_those_before {
             true => attach(&mut ebpf, name, place, dir),
             false => Err(format!("{name}: of no use without those before it")),
         };

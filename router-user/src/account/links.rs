@@ -116,6 +116,14 @@ pub(super) fn keep_only(dir: &PinDir, cgroup: &Cgroup) -> io::Result<()> {
     remove(dir, |link| link.is_ok_and(|link| link.cgroup_id != cgroup.id))
 }
 
+/// Unpins, and so detaches, every link of a program.
+///
+/// # Errors
+/// A directory cannot be listed or changed.
+pub(super) fn remove_program(dir: &PinDir, program: &str) -> io::Result<()> {
+    remove(dir, |link| link.is_ok_and(|link| link.program == program))
+}
+
 /// Unpins, and so detaches, every link.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, fence};
 
 use router_common::limits::{MAX_BACKENDS, MAX_WORKERS, NAME_BYTES};
 use router_common::{BackendId, BackendLoad, BackendName, WorkerSlot};
-use router_policy::{InFlight, LoadTable};
+use router_policy::{InFlight, LoadTable, Nanos, Told};
 
 use super::region::{Access, Region};
 
@@ -75,6 +75,13 @@ impl Table {
     /// Requests in flight at a row: the sum over live slots.
     pub(super) fn in_flight(&self, id: BackendId) -> u32 {
         self.sum(id, None).requests
+    }
+
+    /// What the host of a row's backend last told in band; `None` if it never did.
+    fn told(&self, id: BackendId) -> Option<Told> {
+        let at = self.load.u64(row_offset(id) + offset_of!(BackendLoad, remote_at_ns)).load(Acquire);
+        let [in_flight, ours] = read_remote(&self.load, row_offset(id));
+        (at > 0).then_some(Told { in_flight, ours, at: Nanos(at) })
     }
 
     /// Whether nothing is counted at a row, by the kernel or by any live router.
@@ -261,6 +268,10 @@ impl LoadTable for SharedTable {
         self.table.gives_way(id, self.slot, before)
     }
 
+    fn told(&self, id: BackendId) -> Option<Told> {
+        self.table.told(id)
+    }
+
     fn publish(&self, id: BackendId, own: InFlight) {
         self.table.publish(id, self.slot, own);
     }
@@ -275,6 +286,7 @@ impl Drop for SharedTable {
 /// A copy of the row that lies at an offset of a region, field by field.
 pub(super) fn read_row(region: &Region, base: usize) -> BackendLoad {
     let wide = |field: usize| region.u64(base + field).load(Relaxed);
+    let [remote_in_flight, remote_ours] = read_remote(region, base);
     let slots = |field: usize| std::array::from_fn(|n| region.u32(base + field + 4 * n).load(Relaxed));
     BackendLoad {
         conns: wide(offset_of!(BackendLoad, conns)),
@@ -296,10 +308,18 @@ pub(super) fn read_row(region: &Region, base: usize) -> BackendLoad {
         workers: slots(offset_of!(BackendLoad, workers)),
         q_tokens: slots(offset_of!(BackendLoad, q_tokens)),
         c_tokens: slots(offset_of!(BackendLoad, c_tokens)),
-        remote_in_flight: region.u32(base + offset_of!(BackendLoad, remote_in_flight)).load(Relaxed),
+        remote_in_flight,
+        remote_ours,
         remote_at_ns: wide(offset_of!(BackendLoad, remote_at_ns)),
         ..BackendLoad::ZERO
     }
+}
+
+/// `remote_in_flight` and `remote_ours`, which are written at once.
+fn read_remote(region: &Region, base: usize) -> [u32; 2] {
+    let pair = region.u64(base + offset_of!(BackendLoad, remote_in_flight)).load(Relaxed);
+    // The programs' target is little-endian.
+    [pair as u32, (pair >> 32) as u32]
 }
 
 /// Every row, in order.

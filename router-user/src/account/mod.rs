@@ -24,9 +24,9 @@ pub mod local;
 mod log;
 mod maps;
 mod pins;
-mod reconcile;
 #[cfg(test)]
 mod races;
+mod reconcile;
 mod region;
 mod rows;
 mod seen;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 use aya::maps::{MapData, SkStorage};
 use parking_lot::Mutex;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
-use router_policy::{InFlight, LoadTable, Nanos, Seen};
+use router_policy::{InFlight, LoadTable, Nanos, Seen, Told};
 
 // The edge guard has the same needs of rights and pins.
 pub(crate) use bpffs::ensure as ensure_bpffs;
@@ -55,7 +55,7 @@ pub use ledger::{Ledger, Placed, Tell};
 pub use links::Link;
 pub(crate) use links::take_off as take_link_off;
 pub use log::LogReader;
-pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};
+pub(crate) use pins::{Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
 pub use seen::{KernelRow, mean_ttfb_seconds};
 
@@ -243,6 +243,10 @@ impl LoadTable for Account {
 
     fn gives_way(&self, id: BackendId, before: u32) -> bool {
         self.0.table.gives_way(id, before)
+    }
+
+    fn told(&self, id: BackendId) -> Option<Told> {
+        self.0.table.told(id)
     }
 
     fn publish(&self, id: BackendId, own: InFlight) {

@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, MapError, MapInfo, MapType};
+use router_common::edge::SourceKey;
+use router_common::inband::MAX_PEERS;
 use router_common::limits::{LAYOUT_VERSION, MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
-use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Telling, WorkerSlot};
 
 use super::bpffs;
 use super::error::{KernelError, one_line};
@@ -21,7 +23,7 @@ use super::error::{KernelError, one_line};
 /// processes that a host starts at once wait for each other, and one that gave up would count for itself till its end.
 const LOCK_WAIT: Duration = Duration::from_secs(60);
 
-pub(crate) const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// What a pinned map must look like. `entries` 0 = whatever the loader made of it.
@@ -41,6 +43,12 @@ impl Shape {
 
     const fn hash<K>(name: &'static str, entries: usize) -> Self {
         Self { name, kind: MapType::Hash, key: size_of::<K>(), value: 4, entries, flags: 0 }
+    }
+
+    /// Prefixes of addresses. The length of one lies before its bits.
+    pub(crate) const fn prefixes(name: &'static str, entries: usize) -> Self {
+        let (kind, key) = (MapType::LpmTrie, 4 + size_of::<SourceKey>());
+        Self { name, kind, key, value: 4, entries, flags: BPF_F_NO_PREALLOC }
     }
 
     const fn storage<T>(name: &'static str) -> Self {
@@ -66,11 +74,13 @@ const ROUTER_SHAPES: [Shape; 6] = [
     Shape { name: "AYA_LOGS", kind: MapType::RingBuf, key: 0, value: 0, entries: 0, flags: 0 },
 ];
 
-const AGENT_SHAPES: [Shape; 4] = [
+const AGENT_SHAPES: [Shape; 6] = [
     Shape::array::<BackendLoad>("LOCAL_LOAD", MAX_LOCAL_PORTS),
     Shape::hash::<u32>("LOCAL_PORTS", MAX_LOCAL_PORTS),
     Shape::storage::<SockState>("LOCAL_SOCKS"),
     Shape::storage::<Answer>("LOCAL_ANSWERS"),
+    Shape::prefixes("LOCAL_PEERS", MAX_PEERS),
+    Shape::storage::<Telling>("LOCAL_TELLING"),
 ];
 
 /// Whose pins.

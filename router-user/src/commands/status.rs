@@ -69,6 +69,10 @@ pub(super) struct Backend {
     pub(super) ttfb_seconds: Option<f64>,
     /// Since the last byte from the backend; none before the first.
     pub(super) silent_seconds: Option<f64>,
+    /// All requests there, as its host last told in band; none if it never did.
+    pub(super) in_band: Option<u32>,
+    /// Since it told that.
+    pub(super) in_band_age_seconds: Option<f64>,
     pub(super) conns: u64,
     pub(super) opened: u64,
     pub(super) closed: u64,
@@ -154,13 +158,19 @@ fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backen
         foreign: kernel.foreign(),
         drift: kernel.drift(row.in_flight.into()),
         ttfb_seconds: kernel.ttfb_seconds(),
-        silent_seconds: (row.load.last_rx_ns > 0)
-            .then(|| clock::now().seconds_since(Nanos(row.load.last_rx_ns))),
+        silent_seconds: seconds_since(row.load.last_rx_ns),
+        in_band: (row.load.remote_at_ns > 0).then_some(row.load.remote_in_flight),
+        in_band_age_seconds: seconds_since(row.load.remote_at_ns),
         conns: row.load.conns,
         opened: row.load.opened,
         closed: row.load.closed,
         resets: row.load.resets,
     }
+}
+
+/// Of the programs' clock, where 0 is never.
+fn seconds_since(at_ns: u64) -> Option<f64> {
+    (at_ns > 0).then(|| clock::now().seconds_since(Nanos(at_ns)))
 }
 
 fn table(status: &Status) -> String {

@@ -44,6 +44,7 @@ fn backend(row: usize) -> BackendStatus {
         own: InFlight { requests: 3, q_tokens: 100, c_tokens: 900 },
         others: InFlight { requests: 2, ..InFlight::default() },
         foreign: Signal::Unknown(Why::NeverHeard),
+        in_band: Signal::known(6, Nanos(9_000_000_000)),
         report: Report { running: Signal::known(4, Nanos(8_000_000_000)), ..Report::default() },
         seats: Seats::ProvenByUse(4),
         kv_tokens: 400_000,
@@ -72,6 +73,7 @@ fn source() -> Arc<Fixed> {
     silent.snapshot.ready = false;
     silent.snapshot.models = Models::Unknown;
     silent.snapshot.report = Report::default();
+    silent.snapshot.in_band = Signal::default();
     silent.backoff_until = Nanos(12_000_000_000);
     silent.kernel = None;
     let kernel = KernelStatus { line: "counts".to_owned(), programs: vec![("track_conns", true)] };
@@ -104,6 +106,8 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
         format!("unlatch_backend_in_flight{labels} 5"),
         format!("unlatch_backend_reported_running{labels} 4"),
         format!("unlatch_backend_report_age_seconds{labels} 2"),
+        format!("unlatch_backend_in_band_in_flight{labels} 6"),
+        format!("unlatch_backend_in_band_age_seconds{labels} 1"),
         format!("unlatch_backend_kernel_connections{labels} 6"),
         format!("unlatch_backend_kernel_awaiting{labels} 3"),
         format!("unlatch_backend_kernel_streaming{labels} 4"),
@@ -122,6 +126,8 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
         "reported_running",
         "reported_waiting",
         "report_age_seconds",
+        "in_band_in_flight",
+        "in_band_age_seconds",
         "kernel_connections",
         "kernel_awaiting",
         "kernel_streaming",

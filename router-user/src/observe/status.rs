@@ -123,6 +123,7 @@ impl BackendStatus {
             "q_tokens": { "own": s.own.q_tokens, "others": s.others.q_tokens },
             "c_tokens": { "own": s.own.c_tokens, "others": s.others.c_tokens },
             "foreign": signal(&s.foreign, now),
+            "in_band": signal(&s.in_band, now),
             "running": signal(&s.report.running, now),
             "waiting": signal(&s.report.waiting, now),
             "seats": { "value": seats, "source": seats_source },
@@ -214,7 +215,7 @@ impl fmt::Debug for StatusCollector {
 /// One gauge of every backend: name, help, and its value where it is known.
 type BackendGauge = (&'static str, &'static str, fn(&BackendStatus, Nanos) -> Option<f64>);
 
-const BACKEND_GAUGES: [BackendGauge; 11] = [
+const BACKEND_GAUGES: [BackendGauge; 13] = [
     ("unlatch_backend_in_flight", "Requests in flight, over the host's router processes", |b, _| {
         Some(b.in_flight() as f64)
     }),
@@ -226,6 +227,12 @@ const BACKEND_GAUGES: [BackendGauge; 11] = [
     }),
     ("unlatch_backend_report_age_seconds", "Seconds since the engine's last usable report", |b, now| {
         b.snapshot.report.running.age_seconds(now)
+    }),
+    ("unlatch_backend_in_band_in_flight", "All requests at the engine, as its host told in band", |b, _| {
+        b.snapshot.in_band.value().map(f64::from)
+    }),
+    ("unlatch_backend_in_band_age_seconds", "Seconds since its host told that", |b, now| {
+        b.snapshot.in_band.age_seconds(now)
     }),
     ("unlatch_backend_seats", "Requests the engine is taken to run at once", |b, _| {
         Some(f64::from(seats(b.snapshot.seats).0))

@@ -23,6 +23,7 @@ use router_common::BackendId;
 
 use crate::cost::Load;
 use crate::decision::{Cost, Reason};
+use crate::load::Told;
 
 /// Two numbers this close (relatively) are equal.
 const EQUAL: f64 = 1e-9;
@@ -38,6 +39,8 @@ pub(crate) struct Candidate {
     pub(crate) is_counted: bool,
     /// Whether part of the count is only as fresh as a report.
     pub(crate) is_stale: bool,
+    /// What was told of it in band.
+    pub(crate) told: Option<Told>,
     pub(crate) matched_blocks: u32,
     pub(crate) matched_tokens: u64,
 }
@@ -184,6 +187,7 @@ mod tests_support {
             others: 0,
             is_counted: true,
             is_stale: false,
+            told: None,
             matched_blocks: 0,
             matched_tokens: 0,
         }

@@ -161,7 +161,9 @@ impl Placement {
             prefill_rate: standing.prefill_rate,
         };
         load.add(f64::from(others.requests), others.q_tokens as f64, others.c_tokens as f64);
-        let foreign = standing.foreign.now(scene.now, self.fade).value().unwrap_or(0.0);
+        let told = self.table.told(id);
+        let foreign = standing.foreign.or_fresher(scene.now, told).now(scene.now, self.fade);
+        let foreign = foreign.value().unwrap_or(0.0);
         if foreign > 0.0 {
             load.add(foreign, foreign * scene.means.uncached, foreign * scene.means.prompt);
         }
@@ -171,6 +173,7 @@ impl Placement {
             others: others.requests,
             is_counted: true,
             is_stale: foreign > 0.0,
+            told,
             matched_blocks: matched.blocks,
             matched_tokens: matched.tokens,
         };

@@ -81,6 +81,8 @@ pub(super) mod tests {
             drift: Some(0),
             ttfb_seconds: Some(0.25),
             silent_seconds: None,
+            in_band: None,
+            in_band_age_seconds: None,
             conns: 9,
             opened: 10,
             closed: 1,
