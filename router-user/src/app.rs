@@ -22,9 +22,9 @@ use router_policy::{Placement, PolicyName};
 
 use crate::accept;
 use crate::accept::limit::Connections;
-use crate::account::{Account, KernelError, Ledger, Role};
+use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, Target};
-use crate::config::Config;
+use crate::config::{Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::gossip::Gossip;
@@ -65,6 +65,14 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// A backend has no row in the table of counts.
+    #[error("cannot count requests to {url}")]
+    Row {
+        /// Which.
+        url: String,
+        /// Why.
+        source: RowError,
+    },
     /// The file of decision records cannot be opened.
     #[error("cannot write decision records to {}", path.display())]
     Record {
@@ -87,6 +95,7 @@ impl StartError {
             | Self::Kernel(_)
             | Self::Resolve { .. }
             | Self::Backend { .. }
+            | Self::Row { .. }
             | Self::Record { .. } => 69,
             Self::Internal(_) => 70,
         }
@@ -110,11 +119,20 @@ impl Router {
         let (addr, admin_addr) = (local(&listener)?, local(&admin)?);
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
-        let account = kernel::open(&config.kernel)?;
-        let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
-        let registry = Arc::new(Registry::default());
         let runtime = control::runtime()?;
-        backends::take_in(&config.backends, &runtime, &account, &ledger, &registry)?;
+        let take_in = |account: Account| {
+            let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
+            let registry = Arc::new(Registry::default());
+            backends::take_in(&config.backends, &runtime, &account, &ledger, &registry)?;
+            Ok((account, ledger, registry))
+        };
+        let (account, ledger, registry) = match take_in(kernel::open(&config.kernel)?) {
+            // Other routers have the rows of this host; in this process's memory there are as many again.
+            Err(StartError::Row { source, .. }) if config.kernel.mode == KernelMode::Auto => {
+                take_in(kernel::in_memory(&source).map_err(StartError::Internal)?)?
+            }
+            taken_in => taken_in?,
+        };
 
         let mut series = prometheus_client::registry::Registry::default();
         let targets = registry.all();

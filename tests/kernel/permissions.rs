@@ -5,6 +5,7 @@
 
 use std::os::unix::fs::chown;
 
+use router_common::limits::MAX_BACKENDS;
 use router_tests::client::{Client, ask};
 use router_tests::wait;
 use router_user::account::view::View;
@@ -12,6 +13,7 @@ use router_user::account::view::View;
 use crate::program::{CAPABILITIES, NOBODY, Program, Serve, completion, holding_engine};
 use crate::router_process::is_built;
 use crate::sandbox::{Sandbox, name, run};
+use crate::world::{account, register};
 
 /// Traffic passes, is counted in memory, and one line says why.
 #[track_caller]
@@ -175,5 +177,22 @@ fn a_missing_bpf_file_system_is_named() {
         let because = [elsewhere.to_str().unwrap(), "not on a BPF file system"];
         serves_without_kernel(&serve("auto").start(), &because);
         refuses(serve("on"), &because);
+    });
+}
+
+#[test]
+fn when_other_routers_have_all_rows_one_counts_alone() {
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        let others = account(sandbox);
+        for port in 1..=MAX_BACKENDS as u16 {
+            register(&others, ([127, 0, 0, 9], port).into());
+        }
+        let engine = holding_engine();
+        let serve = |kernel: &str| Serve::new(sandbox, "127.78.2.7", kernel, &[&engine]);
+        serves_without_kernel(&serve("auto").start(), &["all 256 backend rows of this host are in use"]);
+        refuses(serve("on"), &["all 256 backend rows of this host are in use"]);
     });
 }

@@ -132,8 +132,9 @@ fn shown(at: &Path) -> serde_json::Value {
 /// In the way lies what another version or another program pinned.
 fn with_in_the_way(sandbox: &Sandbox, engine: &Backend, name: &str) {
     let path = sandbox.pin_dir().join("v1").join(name);
-    let router = Serve::new(sandbox, "127.78.3.1", "auto", &[engine]).start();
-    serves_without_kernel(&router, &[path.to_str().unwrap(), "another layout", "left alone"]);
+    let because = [path.to_str().unwrap(), "another layout", "left alone"];
+    serves_without_kernel(&Serve::new(sandbox, "127.78.3.1", "auto", &[engine]).start(), &because);
+    refuses(Serve::new(sandbox, "127.78.3.1", "on", &[engine]), &because);
 }
 
 #[test]

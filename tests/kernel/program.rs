@@ -62,6 +62,7 @@ impl Serve {
             format!("--pin-dir={}", sandbox.pin_dir().display()),
             "--policy=least-in-flight".to_owned(),
             "--log-level=warn".to_owned(),
+            "--gossip-dir=off".to_owned(),
         ];
         args.extend(engines.iter().map(|engine| format!("--backend=http://{},model=m", engine.addr())));
         let program = std::env::var_os(BINARY).unwrap().into();

@@ -62,6 +62,7 @@ impl Serving {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let log = sandbox.bpffs.with_file_name(format!("log-{}-{number}", std::process::id()));
         command.arg("serve").arg(format!("--listen={addr}")).arg("--admin-listen=127.0.0.1:0");
+        command.arg("--gossip-dir=off");
         command.arg("--pin-dir").arg(sandbox.pin_dir()).args(args);
         command.stdin(Stdio::null()).stderr(File::create(&log).unwrap());
         let serving = Self { process: command.spawn().unwrap(), log };

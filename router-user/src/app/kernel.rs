@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use router_policy::{BackendId, LoadTable, Told};
 
-use crate::account::{self, Account, KernelError, KernelOptions, Role, State};
+use crate::account::{self, Account, KernelError, KernelOptions, Role, RowError, State};
 use crate::clock;
 use crate::config::{KernelConfig, KernelMode};
 use crate::forward::connect::Mark;
@@ -39,6 +39,12 @@ pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
         State::Off { reason } => tracing::warn!(%reason, "counting in process memory"),
     }
     Ok(account)
+}
+
+/// An account without the kernel, for a reason that came up after [`open`]; says so in one line.
+pub(super) fn in_memory(reason: &RowError) -> std::io::Result<Account> {
+    tracing::warn!(%reason, "counting in process memory");
+    Account::in_memory(reason.to_string())
 }
 
 /// How often it is looked whether the programs are still there.
