@@ -10,6 +10,8 @@ use anyhow::{Context, Result, bail};
 use crate::run;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// A list that cannot be fetched is an error only when asked for.
+const UPDATE: [&str; 4] = ["-qq", "-o", "APT::Update::Error-Mode=any", "update"];
 const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 
 /// apt's state in a directory of ours.
@@ -33,7 +35,7 @@ impl PrivateApt {
         let mirror = system_mirror();
         fs::write(dir.join("sources.list"), format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"))?;
         let apt = Self { dir: dir.to_path_buf() };
-        run::retry(3, "apt-get update", || run::capture(apt.command("apt-get").args(["-qq", "update"])))
+        run::retry(3, "apt-get update", || run::capture(apt.command("apt-get").args(UPDATE)))
             .with_context(|| format!("{mirror} {suite} cannot be read"))?;
         Ok(apt)
     }
