@@ -18,7 +18,7 @@ enum Cli {
 }
 
 /// In a helper: runs the command that is the step, on the sandbox's pins.
-fn unlatch(sandbox: &Sandbox, line: &str) {
+pub(crate) fn unlatch(sandbox: &Sandbox, line: &str) {
     let pin_dir = sandbox.pin_dir().display().to_string();
     let words = std::iter::once("unlatch").chain(line.split(' ')).chain(["--pin-dir", &pin_dir]);
     println!();
@@ -30,7 +30,7 @@ fn unlatch(sandbox: &Sandbox, line: &str) {
 }
 
 /// What a command prints, and whether it exited with 0 or 69.
-fn output(sandbox: &Sandbox, line: &str) -> (String, u8) {
+pub(crate) fn output(sandbox: &Sandbox, line: &str) -> (String, u8) {
     let text = sandbox.helper(line).finish();
     let (text, rest) = text.split_once("@@").unwrap();
     let text = text.split_once("...").unwrap().1.trim().to_owned();

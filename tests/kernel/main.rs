@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
-//! [`pins`], [`detach`], [`reconcile`], [`restart`], [`upgrade`], [`commands`], [`degrade`], [`logs`],
+//! [`pins`], [`detach`], [`reconcile`], [`restart`], [`upgrade`], [`commands`], [`suspect`], [`degrade`], [`logs`],
 //! [`router_process`] (the built program), [`program`] (it with its output), [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge
 //! guard, between two network namespaces), [`edge_life`], [`edge_process`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
@@ -34,6 +34,7 @@ mod router_process;
 mod rows;
 mod sandbox;
 mod slots;
+mod suspect;
 mod truth;
 mod upgrade;
 mod world;

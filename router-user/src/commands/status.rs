@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use router_common::WorkerSlot;
@@ -13,9 +14,11 @@ use serde::Serialize;
 
 use super::output;
 use super::pins::PinArgs;
+use crate::account::suspect::others_rx;
 use crate::account::view::{Counts, Row, View, pinned};
-use crate::account::{KernelError, KernelRow, Link};
+use crate::account::{KernelError, KernelRow, Link, Suspicion};
 use crate::clock;
+use crate::config::values::duration;
 
 /// Exit code of what could not start.
 pub(super) const UNAVAILABLE: u8 = 69;
@@ -26,8 +29,15 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Suspect a backend that leaves requests without a byte for so long while any other answers; 0s: none
+    #[arg(long, value_name = "TIME", env = "UNLATCH_SUSPECT_AFTER", default_value = "30s", value_parser = silence)]
+    suspect_after: Duration,
     #[command(flatten)]
     pins: PinArgs,
+}
+
+fn silence(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::ZERO..=Duration::from_secs(3600))
 }
 
 /// What the pins say now.
@@ -73,6 +83,18 @@ pub(super) struct Backend {
     pub(super) opened: u64,
     pub(super) closed: u64,
     pub(super) resets: u64,
+    pub(super) retransmits: u64,
+    pub(super) zero_windows: Option<u64>,
+    /// What the kernel sees of a backend that stalls or dies.
+    pub(super) suspect: Option<Suspect>,
+}
+
+/// A bad sign.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Suspect {
+    sign: &'static str,
+    seconds: f64,
+    why: String,
 }
 
 impl Backend {
@@ -101,7 +123,7 @@ pub(super) struct Share {
 /// # Errors
 /// The answer cannot be written.
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let status = match read(&args.pins.pin_dir) {
+    let status = match read(&args.pins.pin_dir, args.suspect_after) {
         Ok(status) => status,
         Err(error) => {
             output::tell(format_args!("unlatch status: {error}"));
@@ -116,7 +138,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// Nothing is pinned there, or it cannot be read.
-pub(super) fn read(pin_dir: &Path) -> Result<Status, KernelError> {
+pub(super) fn read(pin_dir: &Path, suspect_after: Duration) -> Result<Status, KernelError> {
     let view = View::open(pin_dir)?;
     let (rows, links, workers) = (view.rows()?, pinned(pin_dir)?.links, view.workers());
     let counts = Counts::by(&links);
@@ -127,13 +149,25 @@ pub(super) fn read(pin_dir: &Path) -> Result<Status, KernelError> {
     Ok(Status {
         pins: view.path().display().to_string(),
         attached: links.into_iter().map(attached).collect(),
-        backends: rows.iter().map(|row| backend(row, &workers, counts)).collect(),
+        backends: rows
+            .iter()
+            .map(|row| {
+                let others = rows.iter().filter(|other| other.id != row.id).map(|other| &other.load);
+                let kernel = KernelRow { load: row.load, has_phases: counts.requests };
+                let suspicion = Suspicion::of(&kernel, others_rx(others), clock::now(), suspect_after);
+                backend(row, &workers, &kernel, suspicion)
+            })
+            .collect(),
         workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
     })
 }
 
-fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backend {
-    let kernel = KernelRow { load: row.load, has_phases: counts.requests };
+fn backend(
+    row: &Row,
+    workers: &[(usize, WorkerSlot)],
+    kernel: &KernelRow,
+    suspicion: Option<Suspicion>,
+) -> Backend {
     let share = |&(slot, worker): &(usize, WorkerSlot)| Share {
         slot,
         pid: worker.pid,
@@ -160,6 +194,13 @@ fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backen
         opened: row.load.opened,
         closed: row.load.closed,
         resets: row.load.resets,
+        retransmits: row.load.retransmits,
+        zero_windows: kernel.has_phases.then_some(row.load.zero_windows),
+        suspect: suspicion.map(|suspicion| Suspect {
+            sign: suspicion.sign.as_str(),
+            seconds: suspicion.seconds,
+            why: suspicion.to_string(),
+        }),
     }
 }
 
@@ -189,6 +230,11 @@ fn table(status: &Status) -> String {
             b.resets,
             shares.join(" ")
         );
+    }
+    for b in &status.backends {
+        if let Some(suspect) = &b.suspect {
+            let _ = writeln!(text, "suspect  {}: {}", b.url, suspect.why);
+        }
     }
     text
 }

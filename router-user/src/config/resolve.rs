@@ -71,6 +71,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             mode: s.read("kernel", |t| values::choice(t, &modes))?,
             pin_dir: s.read("pin-dir", absolute)?,
             cgroup: s.optional("kernel-cgroup", absolute)?,
+            suspect_after: s.duration("suspect-after", Duration::ZERO..=HOUR)?,
         },
         edge: EdgeConfig {
             device: s.optional("edge-dev", device)?,

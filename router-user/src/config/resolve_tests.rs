@@ -49,6 +49,7 @@ fn every_key_has_an_effect() {
         ("kernel", "off"),
         ("pin-dir", "/p"),
         ("kernel-cgroup", "/c"),
+        ("suspect-after", "3s"),
         ("edge-dev", "lo"),
         ("edge-deny", "203.0.113.0/24"),
         ("edge-allow", "2001:db8::/32"),
