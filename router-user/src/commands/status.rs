@@ -1,4 +1,5 @@
-//! `unlatch status`: what the kernel and the routers count per backend, read from the pinned maps.
+//! `unlatch status`: what the kernel and the routers count per backend, and what all clients have at the engines of this
+//! host if an agent counts there, read from the pinned maps.
 //!
 //! Needs no running router, only the right to open the pins.
 
@@ -12,10 +13,15 @@ use router_common::WorkerSlot;
 use router_policy::Nanos;
 use serde::Serialize;
 
+mod engines;
+
+pub(super) use engines::Engine;
+
 use super::output;
 use super::pins::PinArgs;
+use crate::account::local;
 use crate::account::suspect::others_rx;
-use crate::account::view::{Counts, Row, View, pinned};
+use crate::account::view::{Counts, Pinned, Row, View, pinned};
 use crate::account::{KernelError, KernelRow, Link, Suspicion};
 use crate::clock;
 use crate::config::values::duration;
@@ -47,6 +53,7 @@ pub(super) struct Status {
     pub(super) workers: Vec<Worker>,
     pub(super) attached: Vec<Attached>,
     pub(super) backends: Vec<Backend>,
+    pub(super) engines: Vec<Engine>,
 }
 
 /// A router process.
@@ -139,15 +146,23 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Nothing is pinned there, or it cannot be read.
 pub(super) fn read(pin_dir: &Path, suspect_after: Duration) -> Result<Status, KernelError> {
-    let view = View::open(pin_dir)?;
-    let (rows, links, workers) = (view.rows()?, pinned(pin_dir)?.links, view.workers());
-    let counts = Counts::by(&links);
+    let engines = local::pinned(pin_dir)?;
+    let Pinned { path, links, .. } = pinned(pin_dir)?;
+    let view = match View::open(pin_dir) {
+        // An engine's host needs no router.
+        Err(KernelError::NothingPinned(_)) if !engines.is_empty() => None,
+        view => Some(view?),
+    };
+    let rows = view.as_ref().map_or_else(|| Ok(Vec::new()), View::rows)?;
+    let workers = view.as_ref().map_or_else(Vec::new, View::workers);
+    let (counts, local) = (Counts::by(&links), Counts::at_engines(&links));
     let attached = |link: Link| Attached {
         program: link.program,
         cgroup: (link.cgroup_id != 0).then_some(link.cgroup_id),
     };
     Ok(Status {
-        pins: view.path().display().to_string(),
+        pins: path.display().to_string(),
+        engines: engines.iter().map(|row| Engine::new(row, local)).collect(),
         attached: links.into_iter().map(attached).collect(),
         backends: rows
             .iter()
@@ -205,10 +220,23 @@ fn backend(
 }
 
 fn table(status: &Status) -> String {
+    let tables = match status.backends.is_empty() && !status.engines.is_empty() {
+        true => heading(status),
+        false => backends(status),
+    };
+    tables + &engines::table(&status.engines)
+}
+
+fn heading(status: &Status) -> String {
     let pids: Vec<String> = status.workers.iter().map(|w| format!("{} (slot {})", w.pid, w.slot)).collect();
     let mut text = format!("pins     {}\n", status.pins);
     let routers = if pids.is_empty() { "none".to_owned() } else { pids.join(", ") };
     let _ = writeln!(text, "routers  {routers}\n");
+    text
+}
+
+fn backends(status: &Status) -> String {
+    let mut text = heading(status);
     let _ = writeln!(
         text,
         "{:>3}  {:<40} {:>9} {:>8} {:>9} {:>6} {:>8} {:>8} {:>7}  by pid",

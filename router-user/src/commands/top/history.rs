@@ -93,6 +93,7 @@ pub(super) mod tests {
             pins: "/sys/fs/bpf/unlatch/v1".to_owned(),
             workers: Vec::new(),
             attached: Vec::new(),
+            engines: Vec::new(),
             backends: in_flight.iter().enumerate().map(backend).collect(),
         }
     }
