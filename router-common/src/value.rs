@@ -6,7 +6,8 @@ use crate::limits::{MAX_WORKERS, NAME_BYTES};
 /// One row of `LOAD` (and of `LOCAL_LOAD`): what the kernel sees and what the routers count at one backend.
 ///
 /// Cache lines are apart by writer: the first 128 bytes belong to the BPF programs, each array of slots to the
-/// router processes (a slot has one writer), the last line to whoever learns of foreign load. Plain integers
+/// router processes (a slot has one writer), the last line to whoever learns of foreign load, and to what the kernel
+/// writes seldom. Plain integers
 /// only, so that `bpftool map dump` prints every field by name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,16 +59,16 @@ pub struct BackendLoad {
     pub remote_at_ns: u64,
     /// Always 0; fills the last line.
     pub reserved5: u64,
-    /// Always 0.
-    pub reserved6: u64,
-    /// Always 0.
-    pub reserved7: u64,
-    /// Always 0.
-    pub reserved8: u64,
-    /// Always 0.
-    pub reserved9: u64,
-    /// Always 0.
-    pub reserved10: u64,
+    /// Counter, kernel: segments sent to the backend again.
+    pub retransmits: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the last time that a segment was not acknowledged a second time in a row; 0 = never.
+    pub last_timeout_ns: u64,
+    /// Counter, kernel: segments by which the backend said that it takes nothing more.
+    pub zero_windows: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the last of these; 0 = never.
+    pub last_zero_window_ns: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the first request after the last byte received, or of the first in a pause; 0 = none.
+    pub asked_ns: u64,
 }
 
 impl BackendLoad {
@@ -96,11 +97,11 @@ impl BackendLoad {
         remote_ours: 0,
         remote_at_ns: 0,
         reserved5: 0,
-        reserved6: 0,
-        reserved7: 0,
-        reserved8: 0,
-        reserved9: 0,
-        reserved10: 0,
+        retransmits: 0,
+        last_timeout_ns: 0,
+        zero_windows: 0,
+        last_zero_window_ns: 0,
+        asked_ns: 0,
     };
 }
 
@@ -228,7 +229,7 @@ const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_in_flight) == 32
 // Both are written and read as one word.
 const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_ours) == 324);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_at_ns) == 328);
-const _: () = assert!(core::mem::offset_of!(BackendLoad, reserved10) + 8 == 384);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, asked_ns) + 8 == 384);
 const _: () = assert!(size_of::<WorkerSlot>() == 24);
 const _: () = assert!(size_of::<BackendName>() == 256);
 const _: () = assert!(size_of::<SockState>() == 32);

@@ -9,6 +9,7 @@
 //! network namespaces), [`edge_life`], [`edge_process`].
 //! Then [`routers`].
 //! Then [`inband`], [`inband_hosts`].
+//! Then [`suspect`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -51,6 +52,7 @@ mod sandbox;
 mod serving;
 mod shared;
 mod slots;
+mod suspect;
 mod truth;
 mod upgrade;
 mod world;

@@ -252,6 +252,11 @@ impl Helper {
         self.child.kill().unwrap();
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Lets it end by itself; returns what it still says.
     pub(crate) fn finish(mut self) -> String {
         drop(self.hold.take());

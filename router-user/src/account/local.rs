@@ -26,7 +26,11 @@ use super::region::{Access, Region};
 use super::{detach, kernel, links, reconcile};
 
 /// In the order of attaching: no request must await an answer that nobody sees.
-const PROGRAMS: [&str; 4] = ["local_release", "local_sockops", "local_egress", "local_ingress"];
+const PROGRAMS: [&str; 4] = ["local_release", SOCKOPS, "local_egress", INGRESS];
+/// Counts connections.
+pub(super) const SOCKOPS: &str = "local_sockops";
+/// The last one that following requests needs.
+pub(super) const INGRESS: &str = "local_ingress";
 
 /// Writes the option; attached only where peers are to be told.
 const TELL: &str = "inband_tell";

@@ -311,6 +311,11 @@ pub(super) fn read_row(region: &Region, base: usize) -> BackendLoad {
         remote_in_flight,
         remote_ours,
         remote_at_ns: wide(offset_of!(BackendLoad, remote_at_ns)),
+        retransmits: wide(offset_of!(BackendLoad, retransmits)),
+        last_timeout_ns: wide(offset_of!(BackendLoad, last_timeout_ns)),
+        zero_windows: wide(offset_of!(BackendLoad, zero_windows)),
+        last_zero_window_ns: wide(offset_of!(BackendLoad, last_zero_window_ns)),
+        asked_ns: wide(offset_of!(BackendLoad, asked_ns)),
         ..BackendLoad::ZERO
     }
 }

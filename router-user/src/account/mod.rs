@@ -4,7 +4,8 @@
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
 //! `rows` (which row an address gets), `kernel` (loading and attaching), `reconcile` (what nobody saw before that),
 //! `pins`, `bpffs`, `links`, `cgroup`, `caps`, `anchor` (what happens when this process dies), `watch` (whether programs
-//! and pins are still there), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
+//! and pins are still there), `log`, `error`, `seen` (what the kernel's fields say), [`suspect`] (whether that is a bad
+//! sign), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
@@ -30,6 +31,7 @@ mod reconcile;
 mod region;
 mod rows;
 mod seen;
+pub mod suspect;
 pub mod view;
 mod watch;
 
@@ -58,6 +60,7 @@ pub use log::LogReader;
 pub(crate) use pins::{Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
 pub use seen::{KernelRow, mean_ttfb_seconds};
+pub use suspect::{Sign, Suspicion};
 
 /// Whether the kernel takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]

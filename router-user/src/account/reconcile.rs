@@ -19,7 +19,7 @@ use super::error::KernelError;
 use super::maps::Table;
 use super::pins::PinDir;
 use super::region::{Access, Region};
-use super::{kernel, links};
+use super::{kernel, links, local};
 
 const ROW_BYTES: usize = size_of::<BackendLoad>();
 
@@ -74,7 +74,7 @@ pub(super) fn routers(dir: &PinDir) -> Result<(), KernelError> {
 /// # Errors
 /// As [`routers`].
 pub(super) fn agent(dir: &PinDir) -> Result<(), KernelError> {
-    if works(dir, "local_sockops")? {
+    if works(dir, local::SOCKOPS)? {
         return Ok(());
     }
     let map = dir.open_existing("LOCAL_LOAD")?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
 
+use crate::account::suspect::SUSPECT_AFTER;
 use crate::edge::Prefix;
 
 pub mod backend;
@@ -196,11 +197,18 @@ pub struct KernelConfig {
     pub pin_dir: PathBuf,
     /// The cgroup the programs attach to; `None` = this process's own.
     pub cgroup: Option<PathBuf>,
+    /// A backend that leaves requests without a byte for longer, while others answer, is suspected; zero: none is.
+    pub suspect_after: Duration,
 }
 
 impl Default for KernelConfig {
     fn default() -> Self {
-        Self { mode: KernelMode::Auto, pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"), cgroup: None }
+        Self {
+            mode: KernelMode::Auto,
+            pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"),
+            cgroup: None,
+            suspect_after: SUSPECT_AFTER,
+        }
     }
 }
 

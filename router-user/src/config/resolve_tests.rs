@@ -50,6 +50,7 @@ fn every_key_has_an_effect() {
         ("pin-dir", "/p"),
         ("kernel-cgroup", "/c"),
         ("gossip-dir", "off"),
+        ("suspect-after", "3s"),
         ("edge-dev", "lo"),
         ("edge-deny", "203.0.113.0/24"),
         ("edge-allow", "2001:db8::/32"),

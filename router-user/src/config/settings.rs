@@ -52,7 +52,7 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 56] = [
+pub const KEYS: [Key; 57] = [
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
@@ -114,6 +114,12 @@ pub const KEYS: [Key; 56] = [
         "/run/unlatch/gossip",
         "Router processes of this host that share it tell each other which prompts they placed where; must be this user's \
         alone, and is made if need be; without it, or off: nobody is told",
+    ),
+    one(
+        "suspect-after",
+        "TIME",
+        "30s",
+        "A backend that leaves requests without a byte for so long while others of its pool answer is shown as suspect, up to 1h; other signs hold so long at most; 0s: none is",
     ),
     one(
         "edge-dev",

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, serve};
-use crate::account::KernelRow;
+use crate::account::{KernelRow, Sign, Suspicion};
 use crate::observe::IndexStatus;
 use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
@@ -61,6 +61,7 @@ fn backend(row: usize) -> BackendStatus {
         backoff_until: Nanos(0),
         scrape_failures: [0, 1, 0, 0],
         kernel: Some(KernelRow { load: KERNEL, has_phases: true }),
+        suspect: Some(Suspicion { sign: Sign::Silent, seconds: 31.25, requests: 7 }),
     }
 }
 
@@ -76,6 +77,7 @@ fn source() -> Arc<Fixed> {
     silent.snapshot.in_band = Signal::default();
     silent.backoff_until = Nanos(12_000_000_000);
     silent.kernel = None;
+    silent.suspect = None;
     let kernel = KernelStatus { line: "counts".to_owned(), programs: vec![("track_conns", true)] };
     let (policy, uptime) = (PolicyName::PrefixCost, Duration::from_secs(5));
     Arc::new(Fixed(Mutex::new(Status {
@@ -114,6 +116,8 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
         format!("unlatch_backend_kernel_unknown{labels} 0"),
         format!("unlatch_backend_kernel_foreign{labels} 1"),
         r#"unlatch_count_drift{backend="http://b0"} 1"#.to_owned(),
+        r#"unlatch_backend_suspect{backend="http://b0",sign="silent"} 1"#.to_owned(),
+        r#"unlatch_backend_suspect{backend="http://b0",sign="reset"} 0"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b0",state="ready"} 1"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="ready"} 0"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="backed_off"} 1"#.to_owned(),

@@ -14,7 +14,7 @@ use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats
 use serde_json::{Value, json};
 
 use super::encode::{counters, gauges};
-use crate::account::KernelRow;
+use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::ScrapeFailure;
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
@@ -79,6 +79,8 @@ pub struct BackendStatus {
     pub scrape_failures: [u64; ScrapeFailure::ALL.len()],
     /// What the kernel sees of it; `None` without it.
     pub kernel: Option<KernelRow>,
+    /// Whether that is a bad sign.
+    pub suspect: Option<Suspicion>,
 }
 
 /// The pool of a backend, for labels: its configured model, or `default`.
@@ -133,6 +135,7 @@ impl BackendStatus {
             "chars_per_token": learned(s.chars_per_token),
             "index_blocks": s.index_blocks,
             "scrape_failures": failures.map(|(why, n)| (why.as_str().to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+            "suspect": self.suspect.as_ref().map(suspicion),
             "kernel": self.kernel.as_ref().map(|row| kernel_row(row, self.in_flight())),
         })
     }
@@ -170,6 +173,14 @@ fn signal<T: Copy + Into<Value>>(signal: &Signal<T>, now: Nanos) -> Value {
     }
 }
 
+fn suspicion(suspicion: &Suspicion) -> Value {
+    json!({
+        "sign": suspicion.sign.as_str(),
+        "seconds": suspicion.seconds,
+        "why": suspicion.to_string(),
+    })
+}
+
 fn learned(value: Option<(f64, u64)>) -> Value {
     value.map_or(Value::Null, |(value, samples)| json!({ "value": value, "samples": samples }))
 }
@@ -191,6 +202,8 @@ fn kernel_row(row: &KernelRow, in_flight: u64) -> Value {
         "opened": load.opened,
         "closed": load.closed,
         "resets": load.resets,
+        "retransmits": load.retransmits,
+        "zero_windows": row.has_phases.then_some(load.zero_windows),
         "awaiting": row.awaiting(),
         "streaming": row.streaming(),
         "unknown": row.unknown(),
@@ -284,6 +297,12 @@ impl Collector for StatusCollector {
             STATES.map(|s| ([("backend", b.url.as_str()), ("state", s)], u32::from(s == now_in)))
         });
         gauges(&mut encoder, "unlatch_backend_state", "1 for the state the backend is in", states)?;
+        let suspects = status.backends.iter().filter(|b| b.kernel.is_some()).flat_map(|b| {
+            let now = b.suspect.map(|suspicion| suspicion.sign);
+            Sign::ALL
+                .map(|s| ([("backend", b.url.as_str()), ("sign", s.as_str())], u32::from(Some(s) == now)))
+        });
+        gauges(&mut encoder, "unlatch_backend_suspect", "1 for the bad sign the kernel sees", suspects)?;
         let programs = status.kernel.programs.iter().map(|(name, on)| ([("program", *name)], u32::from(*on)));
         gauges(&mut encoder, "unlatch_kernel_attached", "Whether each program is attached", programs)?;
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u32)];

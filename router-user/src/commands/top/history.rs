@@ -87,11 +87,15 @@ pub(super) mod tests {
             opened: 10,
             closed: 1,
             resets: 0,
+            retransmits: 0,
+            zero_windows: Some(0),
+            suspect: None,
         };
         Status {
             pins: "/sys/fs/bpf/unlatch/v1".to_owned(),
             workers: Vec::new(),
             attached: Vec::new(),
+            engines: Vec::new(),
             backends: in_flight.iter().enumerate().map(backend).collect(),
         }
     }
