@@ -69,8 +69,12 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
 
 /// The cargo benches of what lies between a request's bytes and its placement.
 fn pick(ws: &Workspace) -> Result<()> {
-    for (package, bench) in [("router-user", "parse"), ("router-policy", "pick"), ("router-policy", "index")]
-    {
+    for (package, bench) in [
+        ("router-user", "parse"),
+        ("router-policy", "pick"),
+        ("router-policy", "index"),
+        ("router-user", "owners"),
+    ] {
         println!("\n{package}, {bench}:");
         let mut cargo = run::cargo();
         cargo.args(["bench", "--quiet", "--locked", "-p", package, "--bench", bench]);
@@ -139,8 +143,8 @@ fn place_made(place: &Path) -> Result<PathBuf> {
 fn peer_command(router: &Path, pins: &Path) -> String {
     let router = router.display().to_string().replace('{', "{{").replace('}', "}}");
     format!(
-        "'{router}' serve --listen 127.0.0.1:{{port}} --admin-listen 127.0.0.1:0 --pin-dir {} \
-         --backend http://127.0.0.1:{{a}} --backend http://127.0.0.1:{{b}}",
+        "'{router}' serve --listen 127.0.0.1:{{port}} --admin-listen 127.0.0.1:0 --gossip-dir off \
+         --pin-dir {} --backend http://127.0.0.1:{{a}} --backend http://127.0.0.1:{{b}}",
         pins.display()
     )
 }
