@@ -39,7 +39,7 @@ struct Host {
 impl Host {
     fn new() -> Self {
         let gossip = std::env::temp_dir().join(format!("unlatch-bench-{}", std::process::id()));
-        Self { pins: PinDir::new(), gossip }
+        Self { pins: PinDir::new("http"), gossip }
     }
 
     fn flags(&self) -> Vec<OsString> {
