@@ -152,3 +152,22 @@ fn a_guard_left_in_generic_mode_is_taken_over_as_it_is() {
         drop((first, second));
     });
 }
+
+#[test]
+fn devices_of_two_networks_with_one_number_are_two() {
+    run(name!(), |sandbox| {
+        let clients = connect_hosts().unwrap();
+        let (ours, theirs) = (options(sandbox, "lo"), options(sandbox, "lo"));
+        let first = Edge::start(&ours).unwrap();
+        let is_guarded_there = || clients.run(|| is_attached("lo"));
+        let second = clients.run(move || Edge::start(&theirs).unwrap());
+        assert!(is_attached("lo") && is_guarded_there(), "the loopback is number 1 in both");
+        let state = view::state(&sandbox.pin_dir()).unwrap();
+        assert_eq!(state.devices.iter().map(|device| device.id.ifindex).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(state.devices.iter().filter(|device| device.name().is_some()).count(), 1);
+        drop(first);
+        assert!(!is_attached("lo") && is_guarded_there());
+        drop(second);
+        assert!(!is_guarded_there());
+    });
+}

@@ -24,7 +24,7 @@ use crate::account::{
     KernelError, ensure_bpffs, load_object, lock_pins, one_line, require_for, take_link_off,
 };
 
-pub use device::{Device, Mode};
+pub use device::{Device, DeviceId, Mode};
 pub use maps::Rule;
 pub use metrics::EdgePackets;
 pub use prefix::Prefix;
@@ -110,11 +110,11 @@ impl Edge {
     /// [`EdgeError`]; the port is then not guarded by this process.
     pub fn start(options: &EdgeOptions) -> Result<Self, EdgeError> {
         require_for(OBJECT)?;
-        let ifindex = device::index(&options.device)?;
+        let device = device::id(&options.device)?;
         let was_there = maps::directory(&options.pin_dir).exists();
         let dir = create(&options.pin_dir)?;
         let _lock = lock_pins(&dir).map_err(KernelError::pins(&dir))?;
-        let started = Self::attach(options, ifindex, &dir);
+        let started = Self::attach(options, device, &dir);
         if started.is_err() && !was_there {
             // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
             let _ = view::remove_pins(&dir);
@@ -123,7 +123,7 @@ impl Edge {
         started
     }
 
-    fn attach(options: &EdgeOptions, ifindex: u32, dir: &Path) -> Result<Self, EdgeError> {
+    fn attach(options: &EdgeOptions, device: DeviceId, dir: &Path) -> Result<Self, EdgeError> {
         for name in maps::names() {
             maps::open(dir, name)?;
         }
@@ -135,10 +135,10 @@ impl Edge {
         maps.configure(&[rules(&options.allow, RULE_ALLOW), rules(&options.deny, RULE_DENY)].concat())?;
         let program = program(&mut ebpf)?;
         let pid = std::process::id();
-        let held = owners::Owner { port: options.port, ifindex, pid }.hold(dir).map_err(EdgeError::Owners)?;
+        let held = owners::Owner { port: options.port, device, pid }.hold(dir).map_err(EdgeError::Owners)?;
         let attached = maps
-            .guard(options.port, EdgePort { pid, ifindex })
-            .and_then(|()| device::attach(program, ifindex, dir));
+            .guard(options.port, EdgePort { pid, ifindex: device.ifindex })
+            .and_then(|()| device::attach(program, device, dir));
         // It counts as living from here on only if it is guarded.
         let held = attached.is_ok().then_some(held);
         release_unused(&mut maps, dir)?;
@@ -193,7 +193,7 @@ fn release_unused(maps: &mut maps::Maps, dir: &Path) -> Result<(), EdgeError> {
         }
     }
     for device in device::pinned(dir).map_err(EdgeError::Links)? {
-        if !living.iter().any(|owner| owner.ifindex == device.ifindex) {
+        if !living.iter().any(|owner| owner.device == device.id) {
             take_link_off(&device.path).map_err(EdgeError::Links)?;
         }
     }

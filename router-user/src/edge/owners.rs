@@ -10,13 +10,15 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use super::device::DeviceId;
+
 /// A router's share in the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     /// The port that is guarded.
     pub(super) port: u16,
-    /// The kernel's number of the device.
-    pub(super) ifindex: u32,
+    /// The device.
+    pub(super) device: DeviceId,
     /// The process, for people.
     pub(super) pid: u32,
 }
@@ -41,13 +43,13 @@ impl Owner {
     }
 
     fn path(self, dir: &Path) -> PathBuf {
-        dir.join(format!("owner-{}-{}-{}", self.ifindex, self.port, self.pid))
+        dir.join(format!("owner-{}-{}-{}", self.device, self.port, self.pid))
     }
 
     fn of_path(path: &Path) -> Option<Self> {
-        let (ifindex, rest) = path.file_name()?.to_str()?.strip_prefix("owner-")?.split_once('-')?;
-        let (port, pid) = rest.split_once('-')?;
-        Some(Self { port: port.parse().ok()?, ifindex: ifindex.parse().ok()?, pid: pid.parse().ok()? })
+        let (rest, pid) = path.file_name()?.to_str()?.strip_prefix("owner-")?.rsplit_once('-')?;
+        let (device, port) = rest.rsplit_once('-')?;
+        Some(Self { port: port.parse().ok()?, device: device.parse().ok()?, pid: pid.parse().ok()? })
     }
 }
 
@@ -106,12 +108,16 @@ fn is_held(path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Owner, bury, living};
+    use super::{DeviceId, Owner, bury, living};
 
     #[test]
     fn an_owner_lives_for_as_long_as_its_lock_and_not_as_its_pid() {
         let dir = tempfile::tempdir().unwrap();
-        let owner = |port| Owner { port, ifindex: 7, pid: std::process::id() };
+        let owner = |port| Owner {
+            port,
+            device: DeviceId { netns: 4_026_531_840, ifindex: 7 },
+            pid: std::process::id(),
+        };
         let (first, second) = (owner(1).hold(dir.path()).unwrap(), owner(2).hold(dir.path()).unwrap());
         let again = owner(1).hold(dir.path()).unwrap();
         assert_eq!(living(dir.path()).unwrap(), [owner(1), owner(2)]);
