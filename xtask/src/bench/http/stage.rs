@@ -63,7 +63,7 @@ impl Stage {
 }
 
 /// The router's flags of time, in the seconds of engines that run so many times as fast as real.
-fn scaled(time_scale: u32) -> Vec<String> {
+pub(in crate::bench) fn scaled(time_scale: u32) -> Vec<String> {
     let scale = f64::from(time_scale);
     let times = TIMES.iter().map(|(key, seconds)| format!("{key}={}", seconds / scale));
     let rates = RATES.iter().map(|(key, rate)| format!("{key}={}", rate * scale));
@@ -79,7 +79,7 @@ fn free_addrs() -> Result<(SocketAddr, SocketAddr)> {
 }
 
 /// What an engine says first and last: where it listens.
-fn url(engine: &mut Running) -> Result<String> {
+pub(in crate::bench) fn url(engine: &mut Running) -> Result<String> {
     let stdout = engine.0.stdout.take().context("invariant: standard output is piped")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).context("an engine says nothing")?;
@@ -102,7 +102,7 @@ fn wait_ready(router: &mut Running, admin: SocketAddr, engines: usize) -> Result
 }
 
 /// The router's `/status`.
-fn status(admin: SocketAddr) -> Result<Value> {
+pub(in crate::bench) fn status(admin: SocketAddr) -> Result<Value> {
     let mut stream = TcpStream::connect(admin)?;
     stream.set_read_timeout(Some(STATUS_WITHIN))?;
     stream.write_all(b"GET /status HTTP/1.1\r\nhost: router\r\nconnection: close\r\n\r\n")?;
@@ -113,7 +113,7 @@ fn status(admin: SocketAddr) -> Result<Value> {
 }
 
 /// Engines found ready that have told their load.
-fn ready(status: &Value) -> usize {
+pub(in crate::bench) fn ready(status: &Value) -> usize {
     let backends = status["backends"].as_array().map_or(&[][..], Vec::as_slice);
     backends.iter().filter(|b| b["ready"] == true && b["running"]["value"].is_number()).count()
 }
