@@ -2,8 +2,11 @@
 //!
 //! `haproxy`: CPU time per request beside HAProxy, by the peers' bench of `../shared/bench`, which starts two mock
 //! engines, each router in turn and a load generator, all on loopback. Invariant: it writes below the target
-//! directory alone, and takes off what the router pinned. `http`, `kernel`, `policy`: see there.
+//! directory alone, and takes off what the router pinned. `hosts`, `http`, `kernel`,
+//! `policy`: see there.
 
+mod cgroup;
+mod hosts;
 mod http;
 mod kernel;
 mod policy;
@@ -21,11 +24,15 @@ use crate::paths::{Workspace, find_program};
 use crate::run;
 use crate::setup::{self, debian};
 
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 6] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
     (
         "kernel",
         "what the BPF programs cost, how true their counts are, and what a kill leaves (4 minutes; root)",
+    ),
+    (
+        "hosts",
+        "TTFT of two routers' hosts over one router's, with agents that tell in band and without (8 minutes; root)",
     ),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
     ("http", "TTFT of the real router and engines over HTTP beside the replay in virtual time (5 minutes)"),
@@ -53,6 +60,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
         Some("haproxy") => haproxy(ws, &args.rest),
         Some("kernel") => kernel::run(ws, &args.rest),
         Some("pick") => pick(ws),
+        Some("hosts") => hosts::run(ws, &args.rest),
         Some("http") => http::run(ws, &args.rest),
         Some("policy") => policy::run(ws, &args.rest),
         name => {

@@ -5,7 +5,7 @@
 //! processes `stage`'s. Invariant: both sides get the same requests, and seconds are the engine model's.
 
 mod several;
-mod stage;
+pub(super) mod stage;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -163,13 +163,13 @@ impl Compared {
 }
 
 /// Of the last minute.
-fn load_average() -> String {
+pub(super) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("unknown").to_owned()
 }
 
 /// Not a number where there is none: it fails every comparison.
-fn number(row: &Value, metric: &str) -> f64 {
+pub(super) fn number(row: &Value, metric: &str) -> f64 {
     row[metric].as_f64().unwrap_or(f64::NAN)
 }
 

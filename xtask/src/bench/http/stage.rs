@@ -144,7 +144,7 @@ impl Stage {
 }
 
 /// The router's flags of time, in the seconds of engines that run so many times as fast as real.
-fn scaled(time_scale: u32) -> Vec<String> {
+pub(in crate::bench) fn scaled(time_scale: u32) -> Vec<String> {
     let scale = f64::from(time_scale);
     let times = TIMES.iter().map(|(key, seconds)| format!("{key}={}", seconds / scale));
     let rates = RATES.iter().map(|(key, rate)| format!("{key}={}", rate * scale));
@@ -160,7 +160,7 @@ fn free_addrs() -> Result<(SocketAddr, SocketAddr)> {
 }
 
 /// What an engine says first and last: where it listens.
-fn url(engine: &mut Running) -> Result<String> {
+pub(in crate::bench) fn url(engine: &mut Running) -> Result<String> {
     let stdout = engine.0.stdout.take().context("invariant: standard output is piped")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).context("an engine says nothing")?;
@@ -183,7 +183,7 @@ fn wait_ready(router: &mut Running, admin: SocketAddr, engines: usize) -> Result
 }
 
 /// The router's `/status`.
-fn status(admin: SocketAddr) -> Result<Value> {
+pub(in crate::bench) fn status(admin: SocketAddr) -> Result<Value> {
     Ok(serde_json::from_str(&get(admin, "/status")?)?)
 }
 
@@ -199,7 +199,7 @@ fn get(admin: SocketAddr, path: &str) -> Result<String> {
 }
 
 /// Engines found ready that have told their load.
-fn ready(status: &Value) -> usize {
+pub(in crate::bench) fn ready(status: &Value) -> usize {
     let backends = status["backends"].as_array().map_or(&[][..], Vec::as_slice);
     backends.iter().filter(|b| b["ready"] == true && b["running"]["value"].is_number()).count()
 }
