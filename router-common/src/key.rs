@@ -61,7 +61,15 @@ impl BackendAddr {
         Some(SocketAddr::new(Ipv6Addr::from_octets(self.octets()).to_canonical(), self.port as u16))
     }
 
+    /// Whether the address is an IPv4 one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.ip[0] == 0 && self.ip[1] == 0 && self.ip[2] == V4_MAPPED
+    }
+
     /// The 16 octets of the address.
+    #[inline(always)]
     #[must_use]
     pub const fn octets(&self) -> [u8; 16] {
         let (a, b) = (self.ip[0].to_ne_bytes(), self.ip[1].to_ne_bytes());

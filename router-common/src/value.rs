@@ -6,7 +6,8 @@ use crate::limits::{MAX_WORKERS, NAME_BYTES};
 /// One row of `LOAD` (and of `LOCAL_LOAD`): what the kernel sees and what the routers count at one backend.
 ///
 /// Cache lines are apart by writer: the first 128 bytes belong to the BPF programs, each array of slots to the
-/// router processes (a slot has one writer), the last line to whoever learns of foreign load. Plain integers
+/// router processes (a slot has one writer), the last line to whoever learns of foreign load, and to what the kernel
+/// writes seldom. Plain integers
 /// only, so that `bpftool map dump` prints every field by name.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,24 +51,24 @@ pub struct BackendLoad {
     pub q_tokens: [u32; MAX_WORKERS],
     /// Gauge, routers: prompt tokens of all requests in flight (policy.md's C), one slot a process.
     pub c_tokens: [u32; MAX_WORKERS],
-    /// Requests in flight at the backend as its own host last told in band.
+    /// Requests in flight at the backend as its own host last told in band, whoever's they are.
     pub remote_in_flight: u32,
-    /// Always 0.
-    pub reserved4: u32,
+    /// What the routers of this host had in flight there when that came: the sum of `workers` then.
+    pub remote_ours: u32,
     /// `CLOCK_MONOTONIC` of `remote_in_flight`; 0 = never heard.
     pub remote_at_ns: u64,
     /// Always 0; fills the last line.
     pub reserved5: u64,
-    /// Always 0.
-    pub reserved6: u64,
-    /// Always 0.
-    pub reserved7: u64,
-    /// Always 0.
-    pub reserved8: u64,
-    /// Always 0.
-    pub reserved9: u64,
-    /// Always 0.
-    pub reserved10: u64,
+    /// Counter, kernel: segments sent to the backend again.
+    pub retransmits: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the last time that a segment was not acknowledged a second time in a row; 0 = never.
+    pub last_timeout_ns: u64,
+    /// Counter, kernel: segments by which the backend said that it takes nothing more.
+    pub zero_windows: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the last of these; 0 = never.
+    pub last_zero_window_ns: u64,
+    /// Kernel: `CLOCK_MONOTONIC` of the first request after the last byte received, or of the first in a pause; 0 = none.
+    pub asked_ns: u64,
 }
 
 impl BackendLoad {
@@ -93,14 +94,14 @@ impl BackendLoad {
         q_tokens: [0; MAX_WORKERS],
         c_tokens: [0; MAX_WORKERS],
         remote_in_flight: 0,
-        reserved4: 0,
+        remote_ours: 0,
         remote_at_ns: 0,
         reserved5: 0,
-        reserved6: 0,
-        reserved7: 0,
-        reserved8: 0,
-        reserved9: 0,
-        reserved10: 0,
+        retransmits: 0,
+        last_timeout_ns: 0,
+        zero_windows: 0,
+        last_zero_window_ns: 0,
+        asked_ns: 0,
     };
 }
 
@@ -207,13 +208,28 @@ pub struct Answer {
     pub has_sent: u32,
 }
 
+/// What the agent remembers of an accepted connection whose peer is told in band.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Telling {
+    /// Row of the port plus 1; 0 = it is not to be told.
+    pub row_plus1: u32,
+    /// What was last told.
+    pub in_flight: u32,
+    /// `CLOCK_MONOTONIC` of that; 0 = nothing yet.
+    pub at_ns: u64,
+}
+
+const _: () = assert!(size_of::<Telling>() == 16);
 const _: () = assert!(size_of::<BackendLoad>() == 384);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, workers) == 128);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, q_tokens) == 192);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, c_tokens) == 256);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_in_flight) == 320);
+// Both are written and read as one word.
+const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_ours) == 324);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_at_ns) == 328);
-const _: () = assert!(core::mem::offset_of!(BackendLoad, reserved10) + 8 == 384);
+const _: () = assert!(core::mem::offset_of!(BackendLoad, asked_ns) + 8 == 384);
 const _: () = assert!(size_of::<WorkerSlot>() == 24);
 const _: () = assert!(size_of::<BackendName>() == 256);
 const _: () = assert!(size_of::<SockState>() == 32);

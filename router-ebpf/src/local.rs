@@ -46,7 +46,7 @@ pub(crate) fn on_event(ctx: &SockOpsContext) {
 
 /// Counts a connection to a known port, also one that nobody has taken from the accept queue yet.
 #[inline(always)]
-fn accepted(ctx: &SockOpsContext) -> Option<()> {
+pub(crate) fn accepted(ctx: &SockOpsContext) -> Option<()> {
     let row = row_of(ctx.local_port())?;
     let sk = socket::of_event(ctx)?;
     // SAFETY: the socket was checked non-null.
@@ -231,7 +231,7 @@ unsafe fn live(state: *const SockState) -> Option<*mut BackendLoad> {
 /// # Safety
 /// `sk` is a socket that the verifier lets a program hand to the helper.
 #[inline(always)]
-unsafe fn storage(sk: *mut c_void) -> Option<*mut SockState> {
+pub(crate) unsafe fn storage(sk: *mut c_void) -> Option<*mut SockState> {
     // SAFETY: the caller's promise; the map is one of socket storage.
     let state = unsafe { bpf_sk_storage_get((&raw const LOCAL_SOCKS).cast_mut().cast(), sk, null_mut(), 0) };
     if state.is_null() { None } else { Some(state.cast()) }

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`phases`] (the request
 //! on each), [`release`] (what a dead router leaves behind), [`local`] (the same seen from the
-//! engine's host, for the agent), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
+//! engine's host, for the agent), [`inband`] (what that host tells the routers), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
 //! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
@@ -10,6 +10,7 @@
 #![allow(internal_features, reason = "the BPF target has no fetch_add; see `atomic`")]
 
 mod atomic;
+mod inband;
 mod local;
 mod maps;
 mod object;
@@ -53,6 +54,13 @@ fn release(ctx: SockContext) -> i32 {
     GO_ON as i32
 }
 
+/// Hears what the hosts of backends tell in band. Apart, as kernels before 5.10 cannot.
+#[sock_ops]
+fn inband_hear(ctx: SockOpsContext) -> u32 {
+    let _not_told = inband::on_router_event(&ctx);
+    GO_ON
+}
+
 /// Counts the connections that engines of the cgroup accept.
 #[sock_ops]
 fn local_sockops(ctx: SockOpsContext) -> u32 {
@@ -79,4 +87,11 @@ fn local_egress(ctx: SkBuffContext) -> i32 {
 fn local_release(ctx: SockContext) -> i32 {
     let _nothing_to_count = local::on_release(&ctx);
     GO_ON as i32
+}
+
+/// Tells routers what an engine has in flight. Attached only where that is asked for.
+#[sock_ops]
+fn inband_tell(ctx: SockOpsContext) -> u32 {
+    let _not_told = inband::on_engine_event(&ctx);
+    GO_ON
 }

@@ -4,11 +4,13 @@
 //! `<pin-dir>/v1/<name>`, by a router or (`LOCAL_*`) by the agent, which map the arrays into their own memory.
 
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
-use aya_ebpf::btf_maps::{Array, HashMap, PerCpuArray, SkStorage};
+use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, PerCpuArray, SkStorage};
 use aya_ebpf::macros::btf_map;
+use router_common::edge::SourceKey;
 use router_common::http::HeadBuffer;
+use router_common::inband::MAX_PEERS;
 use router_common::limits::{MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
-use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Telling, WorkerSlot};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -36,7 +38,7 @@ pub(crate) static SOCKS: SkStorage<SockState> = SkStorage::new();
 #[btf_map]
 pub(crate) static HEAD: PerCpuArray<HeadBuffer, 1> = PerCpuArray::new();
 
-/// Row → what all clients have at an engine's port of this host. Only the agent uses it and the next three.
+/// Row → what all clients have at an engine's port of this host. Only the agent uses it and the next five.
 #[btf_map]
 pub(crate) static LOCAL_LOAD: Array<BackendLoad, MAX_LOCAL_PORTS, MMAPABLE> = Array::new();
 
@@ -51,3 +53,11 @@ pub(crate) static LOCAL_SOCKS: SkStorage<SockState> = SkStorage::new();
 /// Accepted socket → what the engine sent. Made with the state.
 #[btf_map]
 pub(crate) static LOCAL_ANSWERS: SkStorage<Answer> = SkStorage::new();
+
+/// Prefix of peers that are told in band. The agent writes it; a full map refuses the next prefix.
+#[btf_map]
+pub(crate) static LOCAL_PEERS: LpmTrie<SourceKey, u32, MAX_PEERS> = LpmTrie::new();
+
+/// Accepted socket → what its peer was told. Only sockets whose peers are to be told have one.
+#[btf_map]
+pub(crate) static LOCAL_TELLING: SkStorage<Telling> = SkStorage::new();

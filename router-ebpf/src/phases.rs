@@ -12,7 +12,7 @@ use router_common::http::{self, HeadBuffer, Sent};
 use router_common::phase::{self, AWAITING, AWAITING_HEAD, CHUNKED, SIZED, Step};
 use router_common::{BackendLoad, SockState};
 
-use crate::atomic::add;
+use crate::atomic::{add, increment};
 use crate::maps::HEAD;
 use crate::segment::Segment;
 use crate::socket;
@@ -29,7 +29,17 @@ pub(crate) fn on_egress(ctx: &SkBuffContext) -> Option<()> {
 #[inline(always)]
 pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
     let (state, load) = counted(ctx)?;
-    let segment = Segment::of(ctx)?;
+    let segment = Segment::any(ctx)?;
+    if segment.is_window_shut {
+        // SAFETY: as below; a timestamp may be won by any writer.
+        unsafe {
+            increment(&raw mut (*load).zero_windows);
+            (&raw mut (*load).last_zero_window_ns).write_volatile(bpf_ktime_get_ns());
+        }
+    }
+    if segment.len == 0 {
+        return None;
+    }
     // Nothing interrupts a program that a softirq runs to run another here, so the buffer is this program's.
     let buffer = || HEAD.get_ptr_mut(0);
     // SAFETY: all point to map values, checked non-null.
@@ -67,7 +77,12 @@ pub(crate) unsafe fn to_backend(
         if !matches!(sent, Sent::Other) {
             // Before the phase, for whoever sees the answer on another processor.
             (*state).request_seq = segment.seq;
-            (*state).sent_ns = bpf_ktime_get_ns();
+            let now = bpf_ktime_get_ns();
+            (*state).sent_ns = now;
+            // The silence of the backend begins with the first request that it leaves without a byte.
+            if (*load).awaiting == 0 || (*load).asked_ns <= (*load).last_rx_ns {
+                (&raw mut (*load).asked_ns).write_volatile(now);
+            }
         }
         socket::step(state, load, from, Step { phase: to, progress: 0 });
     }

@@ -17,8 +17,12 @@ const TCP: u8 = 6;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const TCP_BYTES: usize = 20;
+/// The option that holds the length of a segment of more than 64 KiB. No such segment is on any wire: the kernel hands
+/// it to a device that cuts it, or to the loopback, which does not.
+const JUMBO_BYTES: usize = 8;
+const HOP_BY_HOP: u8 = 0;
 
-/// A segment that carries something.
+/// A segment.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
     /// Sequence number of its first byte.
@@ -27,14 +31,23 @@ pub(crate) struct Segment {
     pub(crate) ack: u32,
     /// Where the payload begins.
     at: u32,
-    /// Bytes of payload, at least 1.
+    /// Bytes of payload; at least 1 but from [`Segment::any`].
     pub(crate) len: u32,
+    /// Its sender takes nothing more for now.
+    pub(crate) is_window_shut: bool,
 }
 
 impl Segment {
     /// The segment, if it carries something.
     #[inline(always)]
     pub(crate) fn of(ctx: &SkBuffContext) -> Option<Self> {
+        let segment = Self::any(ctx)?;
+        if segment.len == 0 { None } else { Some(segment) }
+    }
+
+    /// The segment, also one that carries nothing: of that only the header may be looked at.
+    #[inline(always)]
+    pub(crate) fn any(ctx: &SkBuffContext) -> Option<Self> {
         // SAFETY: the kernel gives a valid context, whose fields may be read one by one.
         let (protocol, bytes) = unsafe {
             (read_volatile(&raw const (*ctx.skb.skb).protocol), read_volatile(&raw const (*ctx.skb.skb).len))
@@ -50,11 +63,15 @@ impl Segment {
             }
             ETH_P_IPV6 => {
                 let headers: [u8; IPV6_BYTES + TCP_BYTES] = ctx.load(0).ok()?;
-                if headers[6] != TCP {
-                    return None;
+                let (ip, tcp) = headers.split_at(IPV6_BYTES);
+                match (ip[6], tcp[0], tcp[1]) {
+                    (TCP, ..) => Self::after(IPV6_BYTES, tcp.try_into().ok()?, bytes),
+                    (HOP_BY_HOP, TCP, 0) => {
+                        let tcp: [u8; TCP_BYTES] = ctx.load(IPV6_BYTES + JUMBO_BYTES).ok()?;
+                        Self::after(IPV6_BYTES + JUMBO_BYTES, &tcp, bytes)
+                    }
+                    _ => None,
                 }
-                let (_, tcp) = headers.split_at(IPV6_BYTES);
-                Self::after(IPV6_BYTES, tcp.try_into().ok()?, bytes)
             }
             _ => None,
         }
@@ -62,12 +79,15 @@ impl Segment {
 
     #[inline(always)]
     fn after(ip: usize, tcp: &[u8; TCP_BYTES], bytes: u32) -> Option<Self> {
+        const SYN_RST: u8 = 0x06;
         let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         let at = ip as u32 + u32::from(tcp[12] >> 4) * 4;
-        if bytes <= at {
+        if bytes < at {
             return None;
         }
-        Some(Self { seq: number(4), ack: number(8), at, len: bytes - at })
+        // The window of a SYN is another number, and that of a RST none.
+        let is_window_shut = tcp[14] | tcp[15] | (tcp[13] & SYN_RST) == 0;
+        Some(Self { seq: number(4), ack: number(8), at, len: bytes - at, is_window_shut })
     }
 
     /// The first eight bytes as one number; a shorter segment has zeros at the end.

@@ -7,7 +7,8 @@
 use core::ptr::read_volatile;
 
 use aya_ebpf::bindings::{
-    BPF_SK_STORAGE_GET_F_CREATE, BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB, BPF_SOCK_OPS_STATE_CB,
+    BPF_SK_STORAGE_GET_F_CREATE, BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB, BPF_SOCK_OPS_RETRANS_CB,
+    BPF_SOCK_OPS_RETRANS_CB_FLAG, BPF_SOCK_OPS_RTO_CB, BPF_SOCK_OPS_RTO_CB_FLAG, BPF_SOCK_OPS_STATE_CB,
     BPF_SOCK_OPS_STATE_CB_FLAG,
 };
 use aya_ebpf::helpers::bpf_ktime_get_ns;
@@ -16,9 +17,12 @@ use aya_log_ebpf::debug;
 use router_common::tcp::{self, End};
 use router_common::{BackendAddr, SockState};
 
-use crate::atomic::{decrement, increment};
+use crate::atomic::{add, decrement, increment};
 use crate::maps::{BACKENDS, LOAD};
 use crate::socket;
+
+/// What is to be told of a counted connection: its end, and what the backend's host does not acknowledge.
+const EVENTS: u32 = BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG;
 
 /// `AF_INET6` of Linux.
 const AF_INET6: u32 = 10;
@@ -28,6 +32,8 @@ pub(crate) fn on_event(ctx: &SockOpsContext) {
     match ctx.op() {
         BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB => opened(ctx),
         BPF_SOCK_OPS_STATE_CB => state_changed(ctx, ctx.arg(0), ctx.arg(1)),
+        BPF_SOCK_OPS_RETRANS_CB => sent_again(ctx, ctx.arg(1)),
+        BPF_SOCK_OPS_RTO_CB => timed_out(ctx, ctx.arg(0)),
         _ => {}
     }
 }
@@ -47,7 +53,7 @@ fn opened(ctx: &SockOpsContext) {
             return;
         }
         // Without the callback the end would never be seen, so a connection that cannot have it is not counted.
-        if ctx.set_cb_flags((ctx.cb_flags() | BPF_SOCK_OPS_STATE_CB_FLAG) as i32).is_err() {
+        if ctx.set_cb_flags((ctx.cb_flags() | EVENTS) as i32).is_err() {
             return;
         }
         (*sock).backend_plus1 = row + 1;
@@ -97,6 +103,29 @@ fn state_changed(ctx: &SockOpsContext, old: u32, new: u32) {
     debug!(ctx, "connection to row {} closed, local port {}", row, ctx.local_port());
 }
 
+/// Counts segments that are sent again.
+#[inline(always)]
+fn sent_again(ctx: &SockOpsContext, segments: u32) {
+    // SAFETY: the storage was checked non-null; the row is only added to.
+    unsafe {
+        let Some(load) = storage(ctx, 0).and_then(|sock| socket::row(sock)) else { return };
+        add(&raw mut (*load).retransmits, segments.into());
+    }
+}
+
+/// Notes that nothing was acknowledged in time; `before` times already. Once happens on any path.
+#[inline(always)]
+fn timed_out(ctx: &SockOpsContext, before: u32) {
+    if before == 0 {
+        return;
+    }
+    // SAFETY: as above, but for a timestamp that any writer may win.
+    unsafe {
+        let Some(load) = storage(ctx, 0).and_then(|sock| socket::row(sock)) else { return };
+        (&raw mut (*load).last_timeout_ns).write_volatile(bpf_ktime_get_ns());
+    }
+}
+
 /// The peer's address in the one form that `BACKENDS` uses.
 #[inline(always)]
 pub(crate) fn remote(ctx: &SockOpsContext) -> BackendAddr {
@@ -120,7 +149,7 @@ pub(crate) fn remote(ctx: &SockOpsContext) -> BackendAddr {
 
 /// The storage of the context's socket.
 #[inline(always)]
-fn storage(ctx: &SockOpsContext, flags: u64) -> Option<*mut SockState> {
+pub(crate) fn storage(ctx: &SockOpsContext, flags: u64) -> Option<*mut SockState> {
     // SAFETY: the socket was checked non-null.
     unsafe { socket::storage(socket::of_event(ctx)?, flags) }
 }

@@ -7,6 +7,7 @@
 mod backends;
 mod control;
 mod edge;
+mod gossip;
 mod kernel;
 mod workers;
 
@@ -21,12 +22,13 @@ use router_policy::{Placement, PolicyName};
 
 use crate::accept;
 use crate::accept::limit::Connections;
-use crate::account::{Account, KernelError, Ledger, Role};
+use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, Target};
-use crate::config::Config;
+use crate::config::{Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
+use crate::gossip::Gossip;
 use crate::observe::status::pool;
 use crate::parse::Names;
 use crate::proxy::body::Budget;
@@ -64,6 +66,14 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// A backend has no row in the table of counts.
+    #[error("cannot count requests to {url}")]
+    Row {
+        /// Which.
+        url: String,
+        /// Why.
+        source: RowError,
+    },
     /// The file of decision records cannot be opened.
     #[error("cannot write decision records to {}", path.display())]
     Record {
@@ -86,6 +96,7 @@ impl StartError {
             | Self::Kernel(_)
             | Self::Resolve { .. }
             | Self::Backend { .. }
+            | Self::Row { .. }
             | Self::Record { .. } => 69,
             Self::Internal(_) => 70,
         }
@@ -109,11 +120,20 @@ impl Router {
         let (addr, admin_addr) = (local(&listener)?, local(&admin)?);
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
-        let account = kernel::open(&config.kernel)?;
-        let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
-        let registry = Arc::new(Registry::default());
         let runtime = control::runtime()?;
-        backends::take_in(&config.backends, &runtime, &account, &ledger, &registry)?;
+        let take_in = |account: Account| {
+            let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
+            let registry = Arc::new(Registry::default());
+            backends::take_in(&config.backends, &runtime, &account, &ledger, &registry)?;
+            Ok((account, ledger, registry))
+        };
+        let (account, ledger, registry) = match take_in(kernel::open(&config.kernel)?) {
+            // Other routers have the rows of this host; in this process's memory there are as many again.
+            Err(StartError::Row { source, .. }) if config.kernel.mode == KernelMode::Auto => {
+                take_in(kernel::in_memory(&source).map_err(StartError::Internal)?)?
+            }
+            taken_in => taken_in?,
+        };
 
         let mut series = prometheus_client::registry::Registry::default();
         let targets = registry.all();
@@ -128,7 +148,7 @@ impl Router {
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let hash_key = HashKey::new(random_bytes()?);
+        let (hash_key, gossip) = gossip::start(&config, &targets, &ledger, &mut series, random_bytes()?);
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
@@ -156,6 +176,7 @@ impl Router {
             workers: Vec::new(),
             control: None,
             edge,
+            gossip,
         };
         // From here on a failure drops `router`, which ends the threads there are.
         router.control = Some(control::start(&router, &config, runtime, admin, series)?);
@@ -201,6 +222,7 @@ pub struct RunningRouter {
     workers: Vec<workers::Worker>,
     control: Option<control::Control>,
     edge: Option<Edge>,
+    gossip: Option<Gossip>,
 }
 
 /// How a shutdown went.
@@ -278,6 +300,7 @@ impl RunningRouter {
         self.workers.drain(..).for_each(workers::Worker::join);
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
+        drop(self.gossip.take());
         // Last: what is in flight stays guarded while it drains.
         drop(self.edge.take());
     }

@@ -57,10 +57,13 @@ pub struct CandidateLine {
     pub own: Option<u32>,
     /// Of those, the other processes' of the host, by the shared table. Exact too.
     pub others: u32,
-    /// Of those, foreign ones; `null` = no report.
+    /// Of those, foreign ones; `null` = nobody told.
     pub foreign: Option<f64>,
-    /// Age in seconds of the report that the foreign ones are from; `null` = no report.
+    /// Age in seconds of what the foreign ones are from, the report or what was told in band; `null` = nobody told.
     pub foreign_age_s: Option<f64>,
+    /// All requests there as its host told in band, and the age in seconds; `null` = it never did.
+    #[serde(default)]
+    pub in_band: Option<(u32, f64)>,
     /// Age of the report in seconds; `null` = never heard.
     pub report_age_s: Option<f64>,
     /// Whether the count was only as fresh as the report.
@@ -117,6 +120,7 @@ impl CandidateLine {
             others: c.others,
             foreign: c.foreign,
             foreign_age_s: c.foreign_age_seconds,
+            in_band: c.in_band,
             report_age_s: c.report_age_seconds,
             stale: c.is_stale,
             matched: c.matched_tokens,

@@ -1,6 +1,7 @@
 //! Unlatch's router, in the order a request meets it: [`accept`] → [`parse`] → pick (crate `router-policy`) →
 //! [`forward`] → [`account`] → [`observe`]; [`proxy`] is the whole request on one screen, [`backends`] knows the
-//! engines, [`config`] what was asked for, [`edge`] guards the listener's port, [`app`] wires all of it.
+//! engines, [`config`] what was asked for, [`edge`] guards the listener's port, [`gossip`] tells the host's other routers
+//! what was placed where, [`app`] wires all of it.
 
 pub mod accept;
 pub mod account;
@@ -14,6 +15,7 @@ pub mod decisions;
 pub mod edge;
 pub mod error;
 pub mod forward;
+pub mod gossip;
 pub mod observe;
 pub mod parse;
 pub mod proxy;

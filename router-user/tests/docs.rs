@@ -32,3 +32,40 @@ fn alerting_rules_use_names_that_are_exported() {
         assert!(exported.contains(&name), "{name} is exported nowhere");
     }
 }
+
+/// Command lines of the container example, without the program's name.
+fn container_commands() -> Vec<Vec<String>> {
+    let text = include_str!("../../packaging/compose.yml");
+    let lists = text.lines().filter_map(|line| line.trim().strip_prefix("command: "));
+    lists.map(|list| serde_json::from_str(list).expect("a command is a list of words")).collect()
+}
+
+#[test]
+fn the_container_example_starts_what_there_is() {
+    use router_user::cli::{Cli, Cmd};
+    let commands = container_commands();
+    assert_eq!(commands.len(), 2, "a router and an agent");
+    for words in commands {
+        let line = words.join(" ");
+        let line = move |error: &dyn std::fmt::Display| format!("unlatch {line}: {error}");
+        let cli = <Cli as clap::Parser>::try_parse_from(["unlatch".to_owned()].into_iter().chain(words));
+        match cli.unwrap_or_else(|error| panic!("{}", line(&error))).command {
+            Cmd::Serve(args) => {
+                let config = args.resolve().unwrap_or_else(|error| panic!("{}", line(&error)));
+                assert!(config.kernel.pin_dir.starts_with("/bpf"), "{config:?}");
+            }
+            Cmd::Agent(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn container_and_unit_have_the_same_three_capabilities() {
+    let compose = include_str!("../../packaging/compose.yml");
+    assert!(compose.contains("cap_drop: [ALL]\n  cap_add: [BPF, NET_ADMIN, PERFMON]\n"));
+    assert_eq!(compose.matches("cap_add").count(), 1);
+    assert!(!compose.contains("privileged: true"));
+    let unit = include_str!("../../packaging/unlatch.service");
+    assert_eq!(unit.matches("=CAP_BPF CAP_NET_ADMIN CAP_PERFMON\n").count(), 2);
+}

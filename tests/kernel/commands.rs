@@ -4,10 +4,12 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use clap::Parser;
+use router_user::account::local::Local;
 use router_user::account::view::pinned;
 use router_user::commands::bpf::{self, BpfArgs};
 use router_user::commands::status::{self, StatusArgs};
 
+use crate::agent::{REQUEST, connect, listen, options, pass};
 use crate::sandbox::{Sandbox, name, run, say};
 use crate::world::{Backend, account, requests};
 
@@ -18,7 +20,7 @@ enum Cli {
 }
 
 /// In a helper: runs the command that is the step, on the sandbox's pins.
-fn unlatch(sandbox: &Sandbox, line: &str) {
+pub(crate) fn unlatch(sandbox: &Sandbox, line: &str) {
     let pin_dir = sandbox.pin_dir().display().to_string();
     let words = std::iter::once("unlatch").chain(line.split(' ')).chain(["--pin-dir", &pin_dir]);
     println!();
@@ -30,7 +32,7 @@ fn unlatch(sandbox: &Sandbox, line: &str) {
 }
 
 /// What a command prints, and whether it exited with 0 or 69.
-fn output(sandbox: &Sandbox, line: &str) -> (String, u8) {
+pub(crate) fn output(sandbox: &Sandbox, line: &str) -> (String, u8) {
     let text = sandbox.helper(line).finish();
     let (text, rest) = text.split_once("@@").unwrap();
     let text = text.split_once("...").unwrap().1.trim().to_owned();
@@ -106,5 +108,44 @@ fn bpf_status_and_detach_tell_what_they_find_and_do() {
         assert!(!sandbox.pin_dir().exists());
         let (text, code) = output(sandbox, "bpf status");
         assert!(text.contains("nothing is pinned") && code == 0, "{text}");
+    });
+}
+
+#[test]
+fn status_lists_an_agents_ports_with_and_without_a_router() {
+    run(name!(), |sandbox| {
+        if let Some(line) = sandbox.step() {
+            return unlatch(sandbox, line);
+        }
+        let (listener, port) = listen("127.0.0.1");
+        let agent = Local::open(&options(sandbox, &[port])).unwrap();
+        let (mut ours, mut theirs) = connect(&listener);
+        pass(&mut ours, &mut theirs, REQUEST);
+        let (text, code) = output(sandbox, "status --json");
+        assert_eq!(code, 0, "an engine's host needs no router");
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let engine = &told["engines"][0];
+        assert_eq!(engine["port"], port);
+        let gauges = ["in_flight", "awaiting", "streaming", "unknown", "conns", "opened"];
+        assert_eq!(gauges.map(|name| engine[name].as_u64()), [1, 1, 0, 0, 1, 1].map(Some), "{text}");
+        assert!(engine["ttfb_seconds"].is_null() && told["backends"].as_array().unwrap().is_empty());
+        let line = |text: &str| {
+            let line = text.lines().find(|line| line.contains(&format!("port {port} "))).unwrap();
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (text, _) = output(sandbox, "status");
+        assert_eq!(line(&text)[2..], ["1", "1", "0", "1", "1", "0", "0"], "{text}");
+        assert!(!text.contains("backend"), "no table of nothing: {text}");
+
+        // Beside a router's rows, and without the program that follows requests no zeros that look like some.
+        let router = account(sandbox);
+        let backend = Backend::new(&router, "127.0.0.1");
+        let links = pinned(&sandbox.pin_dir()).unwrap().links;
+        let ingress = links.iter().find(|link| link.program == "local_ingress").unwrap();
+        std::fs::remove_file(&ingress.path).unwrap();
+        let (text, _) = output(sandbox, "status");
+        assert!(text.contains(&backend.addr().to_string()), "{text}");
+        assert_eq!(line(&text)[2..6], ["-", "-", "-", "1"], "{text}");
+        drop(agent);
     });
 }

@@ -141,8 +141,8 @@ fn counters_are_added_to_by_atomic_instructions() {
     run(name!(), |sandbox| {
         let _account = account(sandbox);
         // Lost additions are too rare to wait for one. For each program, the places that add, of which the compiler
-        // has joined some: gauges up and down, those of others besides, bytes, totals, resets.
-        let places = [("inflight_sockops", 10), ("phase_egress", 5), ("phase_ingress", 10), ("release", 5)];
+        // has joined some: gauges up and down, those of others besides, bytes, totals, resets, retransmits, zero windows.
+        let places = [("inflight_sockops", 11), ("phase_egress", 5), ("phase_ingress", 11), ("release", 5)];
         let links = pinned(&sandbox.pin_dir()).unwrap().links;
         let found = places.map(|(name, _)| {
             let link = links.iter().find(|link| link.program == name).unwrap();

@@ -1,10 +1,15 @@
 //! Tier 3: the real kernel and real sockets. Needs root, a cgroup2 mount and the right to mount a BPF file system.
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
-//! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`],
-//! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program),
-//! [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
-//! between two network namespaces).
+//! and accounts to test with), then the cases: [`connections`], [`many`], [`memory`] and [`cost`], [`phases`],
+//! [`phase_ends`], [`ends`] (the matrix from both sides), [`truth`] with [`shared`], [`slots`], [`rows`], [`pins`],
+//! [`places`], [`detach`], [`reconcile`], [`restart`], [`upgrade`], [`commands`], [`degrade`], [`logs`],
+//! [`router_process`], [`program`] and [`serving`] (the built program and its output), [`permissions`], [`lost`] and
+//! [`kills`], [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard, between two
+//! network namespaces), [`edge_life`], [`edge_process`].
+//! Then [`routers`].
+//! Then [`inband`], [`inband_hosts`].
+//! Then [`suspect`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -17,17 +22,37 @@ mod agent;
 mod agent_process;
 mod commands;
 mod connections;
+mod cost;
 mod degrade;
+mod detach;
 mod edge;
+mod edge_life;
+mod edge_process;
+mod ends;
 mod hosts;
+mod inband;
+mod inband_hosts;
+mod kills;
 mod logs;
+mod lost;
+mod many;
+mod memory;
+mod permissions;
 mod phase_ends;
 mod phases;
 mod pins;
+mod places;
+mod program;
+mod reconcile;
+mod restart;
 mod router_process;
+mod routers;
 mod rows;
 mod sandbox;
+mod serving;
+mod shared;
 mod slots;
+mod suspect;
 mod truth;
 mod upgrade;
 mod world;

@@ -163,7 +163,7 @@ fn refused_and_timed_out_connections_never_count() {
         let refused = register(&account, closed);
         TcpStream::connect(closed).unwrap_err();
 
-        let full = Backend { id: refused, listener: rustix_listener() };
+        let full = Backend { id: refused, listener: full_listener() };
         let id = register(&account, full.addr());
         // One in the queue of accepted ones, one more than its length of 0.
         let _queued = [TcpStream::connect(full.addr()).unwrap(), TcpStream::connect(full.addr()).unwrap()];
@@ -175,7 +175,7 @@ fn refused_and_timed_out_connections_never_count() {
 }
 
 /// A listener that queues as little as can be.
-fn rustix_listener() -> TcpListener {
+pub(crate) fn full_listener() -> TcpListener {
     use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();

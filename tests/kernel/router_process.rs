@@ -3,63 +3,18 @@
 //! `cargo xtask test` builds it and says where it is; without that the cases are skipped.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::{Command, Stdio};
 
-use router_tests::backend::{Backend, Exchange, Received, Then};
-use router_tests::client::{Client, ask, post};
+use router_tests::client::{Client, ask};
 use router_user::account::view::{Row, View};
-use router_user::account::{Detach, detach};
 
+use crate::program::{Serve, completion, holding_engine};
 use crate::sandbox::{Sandbox, name, run};
 use crate::world::{PROGRAMS, bpftool, wait_until};
 
 /// Where the program is.
 pub(crate) const BINARY: &str = "UNLATCH_BIN";
-
-/// A router as a process of its own, killed with its value.
-struct Router {
-    process: Child,
-    addr: SocketAddr,
-}
-
-impl Router {
-    /// Starts it and waits until it serves.
-    fn start(sandbox: &Sandbox, ip: &str, kernel: &str, engines: &[&Backend]) -> Self {
-        let mut process = serve(sandbox, kernel, ip);
-        process.0.args(engines.iter().map(|engine| format!("--backend=http://{},model=m", engine.addr())));
-        let router = Self { process: process.0.spawn().unwrap(), addr: process.1 };
-        wait_until(|| TcpStream::connect(router.addr).map(drop).map_err(|e| e.to_string()));
-        // It listens before all is set up, and answers after.
-        assert_eq!(ask(router.addr, "GET /version HTTP/1.1\r\nhost: h\r\n\r\n").status, 200);
-        router
-    }
-
-    /// SIGKILL.
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Router {
-    fn drop(&mut self) {
-        let _ended = self.process.kill();
-        let _reaped = self.process.wait();
-    }
-}
-
-/// `unlatch serve` on a free port of an address that only the calling case uses, so that nobody takes it meanwhile.
-fn serve(sandbox: &Sandbox, kernel: &str, ip: &str) -> (Command, SocketAddr) {
-    let addr = TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap();
-    let mut command = Command::new(std::env::var_os(BINARY).unwrap());
-    command.arg("serve").arg(format!("--listen={addr}")).arg("--admin-listen=127.0.0.1:0");
-    command.arg(format!("--kernel={kernel}")).arg("--pin-dir").arg(sandbox.pin_dir());
-    command.args(["--policy=least-in-flight", "--log-level=error"]).stdin(Stdio::null());
-    (command, addr)
-}
 
 /// Whether the program is there; says so if not.
 pub(crate) fn is_built(name: &str) -> bool {
@@ -68,18 +23,6 @@ pub(crate) fn is_built(name: &str) -> bool {
         println!("SKIP {name}: {BINARY} does not name the program; `cargo xtask test` does");
     }
     is_built
-}
-
-/// Holds a request that says so until its client is gone.
-fn engine(request: &Received, exchange: &mut Exchange) -> Then {
-    if request.body.windows(4).any(|text| text == b"hold") {
-        return exchange.wait_closed();
-    }
-    exchange.answer("200 OK", "{}")
-}
-
-fn completion(prompt: &str) -> String {
-    post("/v1/completions", &format!(r#"{{"model":"m","prompt":"{prompt}"}}"#))
 }
 
 fn rows(sandbox: &Sandbox) -> Vec<Row> {
@@ -103,9 +46,9 @@ fn a_router_killed_with_requests_in_flight_leaves_no_count_and_its_totals() {
         return;
     }
     run(name!(), |sandbox| {
-        let engines = [Backend::start(engine), Backend::start(engine)];
+        let engines = [holding_engine(), holding_engine()];
         let both = [&engines[0], &engines[1]];
-        let mut router = Router::start(sandbox, "127.78.0.1", "on", &both);
+        let mut router = Serve::new(sandbox, "127.78.0.1", "on", &both).start();
         let mut clients = Vec::new();
         for _ in 0..6 {
             let mut client = Client::connect(router.addr);
@@ -130,7 +73,7 @@ fn a_router_killed_with_requests_in_flight_leaves_no_count_and_its_totals() {
         }
         let view = View::open(&sandbox.pin_dir()).unwrap();
         let workers = view.workers();
-        assert_eq!(workers.iter().map(|(_, worker)| worker.pid).collect::<Vec<_>>(), [router.process.id()]);
+        assert_eq!(workers.iter().map(|(_, worker)| worker.pid).collect::<Vec<_>>(), [router.pid()]);
 
         router.kill();
         wait_until(|| match (counts(sandbox), view.workers().len()) {
@@ -147,74 +90,12 @@ fn a_router_killed_with_requests_in_flight_leaves_no_count_and_its_totals() {
             assert!(client.is_closed());
         }
 
-        let again = Router::start(sandbox, "127.78.0.1", "on", &both);
+        let again = Serve::new(sandbox, "127.78.0.1", "on", &both).start();
         let totals: Vec<_> = rows(sandbox).iter().map(|row| (row.load.opened, row.load.closed)).collect();
         assert_eq!(totals, [(3, 3), (3, 3)], "a restart finds its totals");
         assert_eq!(view.workers().len(), 1);
         assert_eq!(ask(again.addr, completion("answer")).status, 200);
         assert_eq!(rows(sandbox).iter().map(|row| row.load.opened).sum::<u64>(), 7);
-    });
-}
-
-#[test]
-fn taking_the_programs_off_under_load_fails_no_request() {
-    const EACH: usize = 100;
-    if !is_built(name!()) {
-        return;
-    }
-    run(name!(), |sandbox| {
-        let engines = [Backend::start(engine), Backend::start(engine)];
-        let router = Router::start(sandbox, "127.78.0.3", "on", &[&engines[0], &engines[1]]);
-        let answered = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..EACH {
-                        assert_eq!(ask(router.addr, completion("answer")).status, 200);
-                        answered.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-            }
-            wait_until(|| match answered.load(Ordering::Relaxed) {
-                early if early < EACH => Err(format!("{early} answers")),
-                _ => Ok(()),
-            });
-            detach(&sandbox.pin_dir(), Detach::Forced).unwrap();
-            assert!(answered.load(Ordering::Relaxed) < 4 * EACH, "requests must come after it, too");
-        });
-        assert_eq!(answered.into_inner(), 4 * EACH);
-        let mut client = Client::connect(router.addr);
-        client.send(completion("hold"));
-        wait_until(|| match engines.iter().map(|engine| engine.received().len()).sum::<usize>() {
-            all if all == 4 * EACH + 1 => Ok(()),
-            some => Err(format!("{some} requests")),
-        });
-    });
-}
-
-#[test]
-fn pins_of_another_layout_are_left_alone_and_mode_on_exits_69() {
-    if !is_built(name!()) {
-        return;
-    }
-    run(name!(), |sandbox| {
-        let dir = sandbox.pin_dir().join("v1");
-        std::fs::create_dir_all(&dir).unwrap();
-        let shape = "type array key 4 value 128 entries 256 name LOAD flags 1024";
-        bpftool(&["map", "create"], &dir.join("LOAD"), &shape.split(' ').collect::<Vec<_>>());
-
-        let output = serve(sandbox, "on", "127.78.0.2").0.stderr(Stdio::piped()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(69), "{stderr}");
-        assert!(stderr.contains("v1/LOAD") && stderr.contains("another layout"), "{stderr}");
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-
-        let engine = Backend::start(engine);
-        let router = Router::start(sandbox, "127.78.0.2", "auto", &[&engine]);
-        assert_eq!(ask(router.addr, completion("answer")).status, 200);
-        let shown = bpftool(&["-j", "map", "show", "pinned"], &dir.join("LOAD"), &[]);
-        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-        assert_eq!(shown["bytes_value"], 128, "still as it was");
     });
 }
 

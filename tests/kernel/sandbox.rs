@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "unshare, mount and geteuid")]
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,11 @@ const STEP: &str = "UNLATCH_SANDBOX_STEP";
 
 /// A case that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// The same of one that is run at its full length.
+const LONG_DEADLINE: Duration = Duration::from_secs(300);
+
+/// Starts of lines that a case says to the outside: why it was left out, and what `cargo xtask bench kernel` prints.
+const TOLD: [&str; 2] = ["SKIP ", "FIGURE "];
 
 /// Path of the test function it is called in, as the test runner knows it.
 macro_rules! name {
@@ -54,6 +59,11 @@ pub(crate) fn run(name: &'static str, body: impl FnOnce(&Sandbox)) {
     body(&sandbox);
 }
 
+/// Whether there is time for what takes minutes.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("UNLATCH_LONG").is_some()
+}
+
 fn skip(name: &str, reason: &str) {
     println!("SKIP {name}: {reason}");
 }
@@ -77,7 +87,7 @@ fn run_child(name: &'static str) {
         .stderr(output)
         .spawn()
         .unwrap();
-    let end = Instant::now() + DEADLINE;
+    let end = Instant::now() + if is_long() { LONG_DEADLINE } else { DEADLINE };
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break Some(status),
@@ -93,7 +103,7 @@ fn run_child(name: &'static str) {
     outside.close();
     // Indented, so that nobody takes the child's results for those of this process.
     let shown = text.lines().fold(String::new(), |shown, line| shown + "  | " + line + "\n");
-    if let Some(line) = text.lines().find(|line| line.starts_with("SKIP ")) {
+    for line in text.lines().filter(|line| TOLD.iter().any(|word| line.starts_with(word))) {
         println!("{line}");
     }
     assert!(status.is_some_and(|status| status.success()), "{name} failed ({status:?}):\n{shown}");
@@ -175,6 +185,11 @@ impl Sandbox {
         mount_bpffs(&self.bpffs)
     }
 
+    /// A directory of the case, removed after it.
+    pub(crate) fn dir(&self) -> &Path {
+        self.bpffs.parent().expect("invariant: the file system is mounted in the case's directory")
+    }
+
     /// A directory for pins.
     pub(crate) fn pin_dir(&self) -> PathBuf {
         self.bpffs.join("unlatch")
@@ -226,9 +241,20 @@ impl Helper {
         }
     }
 
+    /// Says a line to it.
+    pub(crate) fn tell(&mut self, word: &str) {
+        let to = self.hold.as_mut().expect("invariant: it was not let go");
+        writeln!(to, "{word}").unwrap();
+    }
+
     /// SIGKILL, without waiting for its end.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Lets it end by itself; returns what it still says.

@@ -1,29 +1,24 @@
-//! The kernel's phases beside the truth, sampled every millisecond while many connections are at work.
+//! The kernel's phases and the routers' counts beside the truth, sampled every millisecond while many connections are at
+//! work, from the router's and from the engine's side, with one router process and with three.
 //!
-//! One thread drives both ends of a connection, so it knows where its request is. It sends and notes under a lock
-//! that the sampler takes too: what is compared is of one moment.
+//! Routers are processes of their own, the engine is this one. Whoever moves a request on sends and notes it under the
+//! lock of [`Truth`], which the sampler takes too: what is compared is of one moment.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use router_policy::{BackendSpec, Models, Outcome, Placement, PolicyConfig, RequestShape, Usage};
 use router_user::account::local::Local;
+use router_user::account::{Account, Ledger, Role};
 
 use crate::agent::options;
-use crate::sandbox::{name, run};
-use crate::world::{Backend, account, wait_until};
+use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
+use crate::shared::{Noted, Truth};
+use crate::world::{Backend, account, connect_marked_to, register, wait_until};
 
 const SAMPLES: usize = 1000;
-
-/// Requests that are where.
-#[derive(Clone, Copy, Debug, Default)]
-struct Truth {
-    awaiting: u64,
-    streaming: u64,
-    sent: u64,
-}
 
 /// How an answer is cut into segments; the first begins it, the last ends it.
 fn answers() -> [Vec<Vec<u8>>; 4] {
@@ -39,34 +34,35 @@ fn answers() -> [Vec<Vec<u8>>; 4] {
     texts.map(|segments| segments.into_iter().map(String::into_bytes).collect())
 }
 
-/// Requests on one connection, one after another, until `stop`.
-fn drive(mut ours: TcpStream, mut theirs: TcpStream, seed: usize, truth: &Mutex<Truth>, stop: &AtomicBool) {
-    let request = b"POST /v1/chat/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: 2\r\n\r\n{}";
-    let pause = |ms: usize| std::thread::sleep(Duration::from_millis(ms as u64));
-    for answer in answers().iter().cycle().skip(seed) {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        let segment = |from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8], note: &dyn Fn(&mut Truth)| {
-            let mut truth = truth.lock().unwrap();
-            from.write_all(bytes).unwrap();
-            note(&mut truth);
-            drop(truth);
-            to.read_exact(&mut vec![0; bytes.len()]).unwrap();
-        };
-        segment(&mut ours, &mut theirs, request, &|truth| {
-            truth.awaiting += 1;
-            truth.sent += 1;
-        });
+/// A request that says which of the answers it wants.
+fn request(answer: usize) -> String {
+    format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: engine\r\nx-answer: {answer}\r\ncontent-length: 2\r\n\r\n{{}}"
+    )
+}
+
+fn pause(ms: usize) {
+    std::thread::sleep(Duration::from_millis(ms as u64));
+}
+
+/// The engine's end of a connection.
+fn answer(mut theirs: TcpStream, seed: usize, truth: &Truth) {
+    theirs.set_nodelay(true).unwrap();
+    let answers = answers();
+    let mut got = vec![0; request(0).len()];
+    while theirs.read_exact(&mut got).is_ok() {
+        let asked = got.iter().position(|&byte| byte == b'x').unwrap() + "x-answer: ".len();
+        let answer = &answers[usize::from(got[asked] - b'0')];
         pause(5 + seed % 7);
         for (n, bytes) in answer.iter().enumerate() {
-            segment(&mut theirs, &mut ours, bytes, &|truth| {
+            truth.note(|noted| {
+                theirs.write_all(bytes).unwrap();
                 if n == 0 {
-                    truth.awaiting -= 1;
-                    truth.streaming += 1;
+                    noted.awaiting -= 1;
+                    noted.streaming += 1;
                 }
                 if n + 1 == answer.len() {
-                    truth.streaming -= 1;
+                    noted.streaming -= 1;
                 }
             });
             pause(2 + seed % 3);
@@ -74,74 +70,160 @@ fn drive(mut ours: TcpStream, mut theirs: TcpStream, seed: usize, truth: &Mutex<
     }
 }
 
-/// From which side the kernel looks.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Router,
-    Engine,
+/// The router's end: requests one after another, each counted by the ledger before it is sent.
+fn ask(mut ours: TcpStream, seed: usize, ledger: &Arc<Ledger>, truth: &Truth) {
+    ours.set_nodelay(true).unwrap();
+    ours.set_nonblocking(false).unwrap();
+    let lengths = answers().map(|segments| segments.iter().map(Vec::len).sum::<usize>());
+    for (n, length) in lengths.iter().enumerate().cycle().skip(seed) {
+        if truth.is_over() {
+            return;
+        }
+        let guard = truth.note(|noted| {
+            let (_, guard) = ledger.pick(&RequestShape::unshaped(), &[]).unwrap();
+            ours.write_all(request(n).as_bytes()).unwrap();
+            noted.awaiting += 1;
+            noted.held += 1;
+            noted.sent += 1;
+            guard
+        });
+        ours.read_exact(&mut vec![0; *length]).unwrap();
+        truth.note(|noted| {
+            guard.finish(Outcome::Completed, &Usage::default());
+            noted.held -= 1;
+        });
+    }
 }
 
-fn check(name: &'static str, side: Side, connections: usize) {
+/// A router process with its share of the connections: `<address> <connections> <number>`.
+fn router(sandbox: &Sandbox, step: &str) {
+    let mut words = step.split(' ');
+    let addr: SocketAddr = words.next().unwrap().parse().unwrap();
+    let [connections, number] = [(); 2].map(|()| words.next().unwrap().parse::<usize>().unwrap());
+    let truth = Truth::open(sandbox);
+    let account = account(sandbox);
+    let id = register(&account, addr);
+    let ledger = Ledger::new(Placement::new(PolicyConfig::default(), Box::new(account.clone()), 1));
+    ledger.set_backend(id, BackendSpec { url: format!("http://{addr}"), ..BackendSpec::default() });
+    ledger.models(id, Models::Unknown);
+    ledger.ready(id, true);
+    let open: Vec<_> =
+        (0..connections).map(|_| connect_marked_to(&account, id, addr, Role::Router)).collect();
+    say("connected");
+    std::thread::scope(|scope| {
+        for (seed, ours) in open.into_iter().enumerate() {
+            let (ledger, truth) = (&ledger, &truth);
+            scope.spawn(move || ask(ours, seed + 5 * number, ledger, truth));
+        }
+    });
+    wait_until_finished();
+}
+
+/// Samples of one side.
+#[derive(Default)]
+struct Samples {
+    equal: usize,
+    error: u64,
+}
+
+impl Samples {
+    fn add(&mut self, row: &router_common::BackendLoad, noted: &Noted) {
+        let off = row.awaiting.abs_diff(noted.awaiting) + row.streaming.abs_diff(noted.streaming);
+        self.equal += usize::from(off == 0);
+        self.error += off;
+    }
+
+    fn check(&self, what: &str) {
+        let share = self.equal as f64 / SAMPLES as f64;
+        let error = self.error as f64 / SAMPLES as f64;
+        println!(
+            "\nFIGURE truth, {what}: {:.1} % of 1 ms samples equal, mean error {error:.4}",
+            share * 100.0
+        );
+        assert!(share >= 0.99, "{} of {SAMPLES} samples were equal", self.equal);
+        assert!(error <= 0.01, "mean error {error}");
+    }
+}
+
+fn check(name: &'static str, processes: usize, connections: usize) {
     run(name, |sandbox| {
+        if let Some(step) = sandbox.step() {
+            return router(sandbox, step);
+        }
+        let truth = Truth::open(sandbox);
         let account = account(sandbox);
         let backend = Backend::new(&account, "127.0.0.1");
-        let agent =
-            (side == Side::Engine).then(|| Local::open(&options(sandbox, &[backend.addr().port()])).unwrap());
-        let row = || agent.as_ref().map_or_else(|| account.row(backend.id), |agent| agent.rows()[0].load);
-        let (truth, stop) = (Mutex::new(Truth::default()), AtomicBool::new(false));
-        let (mut equal, mut error, mut busy) = (0, 0, 0);
+        let agent = Local::open(&options(sandbox, &[backend.addr().port()])).unwrap();
+        let shares =
+            (0..processes).map(|n| connections / processes + usize::from(n < connections % processes));
+        let mut routers: Vec<_> = shares
+            .enumerate()
+            .map(|(n, share)| sandbox.helper(&format!("{} {share} {n}", backend.addr())))
+            .collect();
         std::thread::scope(|scope| {
             for seed in 0..connections {
-                let (ours, theirs) = backend.connect();
-                for end in [&ours, &theirs] {
-                    end.set_nodelay(true).unwrap();
-                }
-                let (truth, stop) = (&truth, &stop);
-                scope.spawn(move || drive(ours, theirs, seed, truth, stop));
+                let (theirs, truth) = (backend.listener.accept().unwrap().0, &truth);
+                scope.spawn(move || answer(theirs, seed, truth));
             }
-            let mut next = Instant::now();
-            for _ in 0..SAMPLES {
-                next += Duration::from_millis(1);
-                std::thread::sleep(next.saturating_duration_since(Instant::now()));
-                let truth = truth.lock().unwrap();
-                let row = row();
-                let off = row.awaiting.abs_diff(truth.awaiting) + row.streaming.abs_diff(truth.streaming);
-                equal += usize::from(off == 0);
-                error += off;
-                busy += usize::from(truth.awaiting > 0 && truth.streaming > 0);
-            }
-            stop.store(true, Ordering::Relaxed);
+            routers.iter_mut().for_each(|router| assert_eq!(router.hears(), "connected"));
+            sample(
+                &truth,
+                &account,
+                &backend,
+                &agent,
+                &format!("{processes} routers, {connections} connections"),
+            );
+            truth.end();
+            // Their ends of the connections close, and the engine's threads with them.
+            routers.drain(..).for_each(|router| drop(router.finish()));
         });
-        let share = equal as f64 / SAMPLES as f64;
-        let mean_error = error as f64 / SAMPLES as f64;
-        println!("{connections} connections: {:.1} % equal, mean error {mean_error:.4}", share * 100.0);
-        assert!(busy > SAMPLES / 2, "the truth must be worth comparing: {busy} samples");
-        assert!(share >= 0.99, "{equal} of {SAMPLES} samples were equal");
-        assert!(mean_error <= 0.01, "mean error {mean_error}");
-        let sent = truth.lock().unwrap().sent;
-        wait_until(|| match row() {
-            row if (row.awaiting, row.streaming, row.ttfb_count) == (0, 0, sent) => Ok(()),
-            row => Err(format!("{row:?} after {sent} requests")),
+        let sent = truth.note(|noted| noted.sent);
+        wait_until(|| {
+            let [here, there] = [account.row(backend.id), agent.rows()[0].load];
+            let found = [here, there].map(|row| (row.conns, row.awaiting, row.streaming, row.ttfb_count));
+            let is_over = found == [(0, 0, 0, sent); 2] && account.in_flight(backend.id) == 0;
+            if is_over { Ok(()) } else { Err(format!("{found:?} after {sent} requests")) }
         });
     });
 }
 
-#[test]
-fn sixteen_connections_agree_with_the_truth() {
-    check(name!(), Side::Router, 16);
+fn sample(truth: &Truth, account: &Account, backend: &Backend, agent: &Local, what: &str) {
+    let (mut here, mut there) = (Samples::default(), Samples::default());
+    let (mut exact, mut busy) = (0, 0);
+    let mut next = Instant::now();
+    for _ in 0..SAMPLES {
+        next += Duration::from_millis(1);
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        truth.note(|noted| {
+            here.add(&account.row(backend.id), noted);
+            there.add(&agent.rows()[0].load, noted);
+            exact += usize::from(u64::from(account.in_flight(backend.id)) == noted.held);
+            busy += usize::from(noted.awaiting > 0 && noted.streaming > 0);
+        });
+    }
+    assert!(busy > SAMPLES / 2, "the truth must be worth comparing: {busy} samples");
+    here.check(&format!("{what}, router's side"));
+    there.check(&format!("{what}, engine's side"));
+    println!("\nFIGURE truth, {what}, routers' own counts: {exact} of {SAMPLES} samples exact");
+    assert_eq!(exact, SAMPLES, "the routers' own counts must be exact in each sample");
 }
 
 #[test]
-fn sixty_four_connections_agree_with_the_truth() {
-    check(name!(), Side::Router, 64);
+fn sixteen_connections_of_one_router_agree_with_the_truth_on_both_sides() {
+    check(name!(), 1, 16);
 }
 
 #[test]
-fn sixteen_connections_agree_with_the_truth_on_the_engines_host() {
-    check(name!(), Side::Engine, 16);
+fn sixty_four_connections_of_one_router_agree_with_the_truth_on_both_sides() {
+    check(name!(), 1, 64);
 }
 
 #[test]
-fn sixty_four_connections_agree_with_the_truth_on_the_engines_host() {
-    check(name!(), Side::Engine, 64);
+fn sixteen_connections_of_three_routers_agree_with_the_truth_on_both_sides() {
+    check(name!(), 3, 16);
+}
+
+#[test]
+fn sixty_four_connections_of_three_routers_agree_with_the_truth_on_both_sides() {
+    check(name!(), 3, 64);
 }

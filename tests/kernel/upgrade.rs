@@ -16,7 +16,10 @@ use crate::world::{Backend, PROGRAMS, account, wait_row};
 
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_OBJ_PIN: libc::c_int = 6;
+const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_LINK_UPDATE: libc::c_int = 29;
 const CGROUP_SKB: u32 = 8;
 const INET_EGRESS: u32 = 1;
 
@@ -32,6 +35,25 @@ fn halves(address: u64) -> [u32; 2] {
     [address as u32, (address >> 32) as u32]
 }
 
+fn owned(fd: libc::c_long) -> OwnedFd {
+    // SAFETY: a descriptor that was just made, and that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }
+}
+
+/// Opens whatever is pinned there.
+pub(crate) fn open_pin(pin: &Path) -> OwnedFd {
+    let path = CString::new(pin.as_os_str().as_bytes()).unwrap();
+    let [low, high] = halves(path.as_ptr() as u64);
+    owned(bpf(BPF_OBJ_GET, &[low, high, 0, 0]))
+}
+
+/// Puts the program of one link behind another, in place of the one that is there.
+pub(crate) fn put_behind(link: &Link, of: &Link) {
+    let program = owned(bpf(BPF_PROG_GET_FD_BY_ID, &[of.program_id, 0, 0]));
+    let link = open_pin(&link.path);
+    bpf(BPF_LINK_UPDATE, &[link.as_raw_fd() as u32, program.as_raw_fd() as u32, 0, 0]);
+}
+
 /// A program that passes every packet and counts nothing, linked to a cgroup and pinned: an older version's.
 fn pin_an_older_egress(cgroup: &Path, pin: &Path) {
     // r0 = 1; exit
@@ -41,10 +63,6 @@ fn pin_an_older_egress(cgroup: &Path, pin: &Path) {
     let mut load = [0_u32; 18];
     load[..6].copy_from_slice(&[CGROUP_SKB, instructions.len() as u32, i[0], i[1], l[0], l[1]]);
     load[17] = INET_EGRESS;
-    let owned = |fd: libc::c_long| {
-        // SAFETY: a descriptor that was just made, and that nobody else owns.
-        unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }
-    };
     let program = owned(bpf(BPF_PROG_LOAD, &load));
     let cgroup = fs::File::open(cgroup).unwrap();
     let target = [program.as_raw_fd() as u32, cgroup.as_raw_fd() as u32, INET_EGRESS, 0];

@@ -13,7 +13,8 @@ use router_user::account::{Account, KernelError, KernelMode, KernelOptions, Role
 use crate::sandbox::Sandbox;
 
 /// What is attached.
-pub(crate) const PROGRAMS: [&str; 4] = ["inflight_sockops", "phase_ingress", "phase_egress", "release"];
+pub(crate) const PROGRAMS: [&str; 5] =
+    ["inflight_sockops", "phase_ingress", "phase_egress", "inband_hear", "release"];
 
 /// An account with all programs attached.
 pub(crate) fn account(sandbox: &Sandbox) -> Account {
@@ -69,11 +70,20 @@ pub(crate) fn register(account: &Account, addr: SocketAddr) -> BackendId {
 
 /// Connects with a socket that was marked before.
 pub(crate) fn connect_marked(account: &Account, backend: &Backend, role: Role) -> TcpStream {
+    connect_marked_to(account, backend.id, backend.addr(), role)
+}
+
+/// The same to an address that another process listens at.
+pub(crate) fn connect_marked_to(account: &Account, id: BackendId, to: SocketAddr, role: Role) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(async {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        account.mark_socket(socket.as_fd(), role, backend.id).unwrap();
-        socket.connect(backend.addr()).await.unwrap().into_std().unwrap()
+        let socket =
+            if to.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() };
+        let socket = socket.unwrap();
+        account.mark_socket(socket.as_fd(), role, id).unwrap();
+        let stream = socket.connect(to).await.unwrap().into_std().unwrap();
+        stream.set_nonblocking(false).unwrap();
+        stream
     })
 }
 
@@ -88,7 +98,7 @@ pub(crate) fn wait_row(account: &Account, id: BackendId, wanted: impl Fn(&Backen
 }
 
 /// Waits until `check` is content, for 2 s.
-pub(crate) fn wait_until(check: impl Fn() -> Result<(), String>) {
+pub(crate) fn wait_until(mut check: impl FnMut() -> Result<(), String>) {
     let end = Instant::now() + Duration::from_secs(2);
     while let Err(found) = check() {
         assert!(Instant::now() < end, "not within 2 s; found {found}");

@@ -7,6 +7,7 @@ mod eligible;
 mod elsewhere;
 mod forwarding;
 mod framing;
+mod gossip;
 mod in_flight;
 mod limits;
 mod malformed;

@@ -93,6 +93,20 @@ impl Client {
         String::from_utf8(head).unwrap()
     }
 
+    /// Reads an answer and throws it away; false if the router is gone before its end.
+    pub fn is_answered(&mut self) -> bool {
+        let mut seen = Vec::new();
+        let mut bytes = [0; 4096];
+        // Bodies of these answers are `{}` or end with the last chunk.
+        while !seen.ends_with(b"\r\n\r\n{}") && !seen.ends_with(b"\r\n0\r\n\r\n") {
+            match self.stream.read(&mut bytes) {
+                Ok(read @ 1..) => seen.extend(&bytes[..read]),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Reads one chunk; `None` at the last or when the connection ends without one.
     pub fn chunk(&mut self) -> Option<String> {
         let data = read_chunk(&mut self.stream)??;

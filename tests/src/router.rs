@@ -26,6 +26,7 @@ pub fn config(backends: &[SocketAddr]) -> Config {
         },
         workers: 2,
         kernel: KernelConfig { mode: KernelMode::Off, ..KernelConfig::default() },
+        gossip_dir: None,
         debug_headers: true,
         limits: Limits { connect_timeout: Duration::from_secs(2), ..Limits::default() },
         shutdown_deadline: wait::DEADLINE,
@@ -77,7 +78,17 @@ pub fn in_flight(router: &RunningRouter, row: usize) -> u32 {
 #[must_use]
 #[track_caller]
 pub fn metric(router: &RunningRouter, name: &str, label: &str) -> f64 {
-    let text = ask(router.admin_addr(), "GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n").text();
+    metric_at(router.admin_addr(), name, label)
+}
+
+/// The same of any router, by its admin address.
+///
+/// # Panics
+/// As [`metric`].
+#[must_use]
+#[track_caller]
+pub fn metric_at(admin: SocketAddr, name: &str, label: &str) -> f64 {
+    let text = ask(admin, "GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n").text();
     let series = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
     let values = series.filter(|line| line.contains(label)).map(|line| line.rsplit(' ').next().unwrap());
     values.map(|value| value.parse::<f64>().unwrap()).sum()

@@ -21,6 +21,19 @@ pub fn until(rule: &str, mut what: impl FnMut() -> bool) {
     }
 }
 
+/// Waits the same way without a pause, where the time matters.
+///
+/// # Panics
+/// It does not hold within [`DEADLINE`].
+#[track_caller]
+pub fn until_busily(rule: &str, mut what: impl FnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !what() {
+        assert!(Instant::now() < end, "{rule}: not within {DEADLINE:?}");
+        std::thread::yield_now();
+    }
+}
+
 /// Something one thread does and another waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);

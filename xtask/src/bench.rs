@@ -2,8 +2,11 @@
 //!
 //! `haproxy`: CPU time per request beside HAProxy, by the peers' bench of `../shared/bench`, which starts two mock
 //! engines, each router in turn and a load generator, all on loopback. Invariant: it writes below the target
-//! directory alone, and takes off what the router pinned. `http`, `kernel`, `policy`: see there.
+//! directory alone, and takes off what the router pinned. `hosts`, `http`, `kernel`,
+//! `policy`: see there.
 
+mod cgroup;
+mod hosts;
 mod http;
 mod kernel;
 mod policy;
@@ -21,9 +24,16 @@ use crate::paths::{Workspace, find_program};
 use crate::run;
 use crate::setup::{self, debian};
 
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 6] = [
     ("haproxy", "CPU time per request beside HAProxy, on loopback (3 minutes)"),
-    ("kernel", "CPU of requests and connections with the BPF programs over without (half a minute; root)"),
+    (
+        "kernel",
+        "what the BPF programs cost, how true their counts are, and what a kill leaves (4 minutes; root)",
+    ),
+    (
+        "hosts",
+        "TTFT of two routers' hosts over one router's, with agents that tell in band and without (8 minutes; root)",
+    ),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
     ("http", "TTFT of the real router and engines over HTTP beside the replay in virtual time (5 minutes)"),
     (
@@ -50,6 +60,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
         Some("haproxy") => haproxy(ws, &args.rest),
         Some("kernel") => kernel::run(ws, &args.rest),
         Some("pick") => pick(ws),
+        Some("hosts") => hosts::run(ws, &args.rest),
         Some("http") => http::run(ws, &args.rest),
         Some("policy") => policy::run(ws, &args.rest),
         name => {
@@ -66,8 +77,12 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
 
 /// The cargo benches of what lies between a request's bytes and its placement.
 fn pick(ws: &Workspace) -> Result<()> {
-    for (package, bench) in [("router-user", "parse"), ("router-policy", "pick"), ("router-policy", "index")]
-    {
+    for (package, bench) in [
+        ("router-user", "parse"),
+        ("router-policy", "pick"),
+        ("router-policy", "index"),
+        ("router-user", "owners"),
+    ] {
         println!("\n{package}, {bench}:");
         let mut cargo = run::cargo();
         cargo.args(["bench", "--quiet", "--locked", "-p", package, "--bench", bench]);
@@ -104,7 +119,7 @@ fn haproxy(ws: &Workspace, rest: &[String]) -> Result<()> {
 
     let raw = place.join("haproxy.jsonl");
     fs::write(&raw, "")?;
-    let pins = PinDir::new();
+    let pins = PinDir::new("router");
     let mut bench = Command::new(python);
     bench
         .arg(scripts.join("bench.py"))
@@ -136,8 +151,8 @@ fn place_made(place: &Path) -> Result<PathBuf> {
 fn peer_command(router: &Path, pins: &Path) -> String {
     let router = router.display().to_string().replace('{', "{{").replace('}', "}}");
     format!(
-        "'{router}' serve --listen 127.0.0.1:{{port}} --admin-listen 127.0.0.1:0 --pin-dir {} \
-         --backend http://127.0.0.1:{{a}} --backend http://127.0.0.1:{{b}}",
+        "'{router}' serve --listen 127.0.0.1:{{port}} --admin-listen 127.0.0.1:0 --gossip-dir off \
+         --pin-dir {} --backend http://127.0.0.1:{{a}} --backend http://127.0.0.1:{{b}}",
         pins.display()
     )
 }
@@ -148,8 +163,8 @@ struct PinDir {
 }
 
 impl PinDir {
-    fn new() -> Self {
-        Self { dir: PathBuf::from(format!("/sys/fs/bpf/unlatch-bench-{}", std::process::id())) }
+    fn new(name: &str) -> Self {
+        Self { dir: PathBuf::from(format!("/sys/fs/bpf/unlatch-bench-{}-{name}", std::process::id())) }
     }
 
     /// The router has ended, so that removing the pins detaches the programs.

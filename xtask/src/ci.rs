@@ -52,7 +52,7 @@ pub(crate) fn run(ws: &Workspace) -> Result<()> {
 
 /// Without the setup that `cargo xtask test` begins with: here it is a step of its own.
 fn test_tiers(ws: &Workspace) -> Result<()> {
-    let totals = test::all_tiers(ws, false)?;
+    let totals = test::all_tiers(ws, &test::Args::default())?;
     println!("{}", totals.line());
     if totals.failed > 0 {
         bail!("{} failed", totals.failed);

@@ -62,6 +62,20 @@ impl Reason {
         Self::Forced,
     ];
 
+    /// Whether it was the least by load, among all or among those with the longest match.
+    pub(crate) const fn is_by_load(self) -> bool {
+        matches!(
+            self,
+            Self::CostWithPrefix
+                | Self::CostWithoutPrefix
+                | Self::PrefixMatch
+                | Self::BelowThresholdLeastInFlight
+                | Self::LeastInFlight
+                | Self::NoSession
+                | Self::Unshaped
+        )
+    }
+
     /// The reason as one word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -180,6 +194,8 @@ pub struct Decision {
     pub cost: Cost,
     /// How many backends were compared.
     pub candidates: usize,
+    /// Whether another process chose the same backend at the same moment, and this one took another.
+    pub moved: bool,
     /// Everything it was made from, when records are kept.
     pub record: Option<Box<Record>>,
 }

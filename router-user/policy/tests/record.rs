@@ -5,7 +5,7 @@ mod common;
 use common::{ask, chat, ids, ready_pair};
 use router_policy::{
     BackendId, BackendSpec, InFlight, KvSource, LoadTable, Nanos, OwnCounts, Placement, PolicyConfig, Report,
-    Seen, Signal,
+    Seen, Signal, Told,
 };
 
 fn at(seconds: f64) -> Nanos {
@@ -85,6 +85,41 @@ fn what_is_in_flight_is_the_sum_of_own_others_and_foreign() {
     assert_eq!((c.own, c.others, c.foreign), (Some(1), 4, Some(2.0)), "of 3 foreign a third has faded");
     assert_eq!(c.requests, Some(7.0));
     assert_eq!(c.kv_source, KvSource::Configured);
+}
+
+/// The engine's host told of 8 at 1 s, when routers of this host had 3.
+struct InBand;
+
+impl LoadTable for InBand {
+    fn others(&self, _id: BackendId) -> InFlight {
+        InFlight { requests: 2, q_tokens: 0, c_tokens: 0 }
+    }
+
+    fn told(&self, _id: BackendId) -> Option<Told> {
+        Some(Told { in_flight: 8, ours: 3, at: at(1.0) })
+    }
+
+    fn publish(&self, _id: BackendId, _own: InFlight) {}
+}
+
+#[test]
+fn what_was_told_in_band_counts_until_a_report_is_fresher() {
+    let mut p = Placement::new(recorded(), Box::new(InBand), 1);
+    let [a, _] = ids();
+    p.set_backend(a, BackendSpec::default());
+    p.set_ready(a, true);
+    p.report(at(0.0), a, report(60, 0.0));
+    let record = ask(&mut p, at(1.0), &chat(&["x".repeat(600)])).record.unwrap();
+    let c = record.candidates[0];
+    assert_eq!((c.in_band, c.foreign, c.foreign_age_seconds), (Some((8, 0.0)), Some(5.0), Some(0.0)));
+    assert_eq!((c.own, c.others, c.requests), (Some(0), 2, Some(7.0)));
+    assert!(c.is_stale && c.report_age_seconds == Some(1.0));
+    let held = p.snapshot(at(1.0), a).unwrap();
+    assert_eq!((held.foreign.value(), held.in_band), (Some(5.0), Signal::known(8, at(1.0))));
+    p.report(at(2.0), a, report(4, 2.0));
+    let record = ask(&mut p, at(2.0), &chat(&["x".repeat(600)])).record.unwrap();
+    let c = record.candidates[0];
+    assert_eq!((c.in_band, c.foreign, c.foreign_age_seconds), (Some((8, 1.0)), Some(1.0), Some(0.0)));
 }
 
 #[test]

@@ -32,6 +32,14 @@ pub enum CgroupError {
         /// The chosen one.
         chosen: PathBuf,
     },
+    /// The chosen directory is no cgroup of version 2.
+    #[error("{} is on {found}: needs a directory of a cgroup2 file system", .path.display())]
+    NotCgroup2 {
+        /// The chosen one.
+        path: PathBuf,
+        /// The type of the file system it is on.
+        found: String,
+    },
     /// A directory cannot be looked at.
     #[error("cannot open cgroup {}", .path.display())]
     Io {
@@ -43,9 +51,17 @@ pub enum CgroupError {
 }
 
 /// The cgroup to attach to, and those above it up to the mount (nearest first, without itself).
+#[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) attach: Cgroup,
     pub(super) ancestors: Vec<Cgroup>,
+}
+
+impl Place {
+    /// Where a program sees this process's sockets.
+    pub(super) fn cgroups(&self) -> impl Iterator<Item = &Cgroup> {
+        std::iter::once(&self.attach).chain(&self.ancestors)
+    }
 }
 
 /// The place that was chosen, or this process's own cgroup.
@@ -55,12 +71,13 @@ pub(super) struct Place {
 pub(super) fn place(chosen: Option<&Path>) -> Result<Place, CgroupError> {
     let read =
         |path: &str| fs::read_to_string(path).map_err(|source| CgroupError::Io { path: path.into(), source });
-    let (root, mounted) = mount(&read("/proc/self/mountinfo")?).ok_or(CgroupError::NotMounted)?;
+    let mounts = read("/proc/self/mountinfo")?;
+    let (root, mounted) = mount(&mounts).ok_or(CgroupError::NotMounted)?;
     let own = own_path(&read("/proc/self/cgroup")?, &root, &mounted)
         .ok_or_else(|| CgroupError::NotInside(mounted.clone()))?;
     let own = canonical(&own)?;
     let attach = match chosen {
-        Some(path) => canonical(path)?,
+        Some(path) => on_cgroup2(&mounts, canonical(path)?)?,
         None => own.clone(),
     };
     if !own.starts_with(&attach) {
@@ -77,20 +94,38 @@ pub(super) fn place(chosen: Option<&Path>) -> Result<Place, CgroupError> {
 /// # Errors
 /// [`CgroupError`].
 pub(super) fn anywhere(chosen: Option<&Path>) -> Result<Place, CgroupError> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo");
+    let mounts = mounts.map_err(|source| CgroupError::Io { path: "/proc/self/mountinfo".into(), source })?;
     let path = match chosen {
-        Some(path) => path.to_owned(),
-        None => {
-            let mounts = fs::read_to_string("/proc/self/mountinfo");
-            let mounts =
-                mounts.map_err(|source| CgroupError::Io { path: "/proc/self/mountinfo".into(), source })?;
-            mount(&mounts).ok_or(CgroupError::NotMounted)?.1
-        }
+        Some(path) => on_cgroup2(&mounts, canonical(path)?)?,
+        None => canonical(&mount(&mounts).ok_or(CgroupError::NotMounted)?.1)?,
     };
-    Ok(Place { attach: cgroup(&canonical(&path)?)?, ancestors: Vec::new() })
+    Ok(Place { attach: cgroup(&path)?, ancestors: Vec::new() })
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, CgroupError> {
     path.canonicalize().map_err(|source| CgroupError::Io { path: path.into(), source })
+}
+
+/// A path that is a directory of cgroup2, or what it is instead.
+fn on_cgroup2(mountinfo: &str, path: PathBuf) -> Result<PathBuf, CgroupError> {
+    match file_system(mountinfo, &path) {
+        Some("cgroup2") if path.is_dir() => Ok(path),
+        found => {
+            let found = found.unwrap_or("an unknown file system").to_owned();
+            Err(CgroupError::NotCgroup2 { path, found })
+        }
+    }
+}
+
+/// The type of the file system that a path is on: the last one mounted nearest above it.
+fn file_system<'m>(mountinfo: &'m str, path: &Path) -> Option<&'m str> {
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let point = PathBuf::from(unescape(place.split(' ').nth(4)?));
+        path.starts_with(&point).then(|| Some((point.components().count(), kind.split(' ').next()?)))?
+    });
+    mounts.max_by_key(|&(depth, _)| depth).map(|(_, kind)| kind)
 }
 
 /// A cgroup's number is the inode of its directory.
@@ -124,7 +159,7 @@ fn unescape(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{mount, own_path};
+    use super::{file_system, mount, own_path};
     use std::path::Path;
 
     const HYBRID: &str = "\
@@ -140,6 +175,15 @@ mod tests {
             (Path::new("/"), Path::new("/sys/fs/cgroup/my unified"))
         );
         assert_eq!(mount("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"), None);
+    }
+
+    #[test]
+    fn a_path_is_on_the_file_system_mounted_nearest_above_it() {
+        let of = |path: &str| file_system(HYBRID, Path::new(path));
+        assert_eq!(of("/sys/fs/cgroup/my unified/a/b"), Some("cgroup2"));
+        assert_eq!(of("/sys/fs/cgroup/devices"), Some("cgroup"));
+        assert_eq!(of("/sys/fs/cgroup/x"), Some("tmpfs"));
+        assert_eq!(of("/sys"), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Loading and attaching the programs, and taking a slot among the router processes.
 //!
 //! Each program is loaded by itself: without `inflight_sockops` neither connections nor the requests on them are
-//! counted, without `phase_ingress` and `phase_egress` the latter are not, and the rest works. Without `release`
+//! counted, without `phase_ingress` and `phase_egress` the latter are not, without `inband_hear` what engines' hosts
+//! tell is not heard, and the rest works. Without `release`
 //! nobody would free the slot of a process that dies, so counts are then not shared at all.
 //! Nothing is detached on exit: connections that close while no program is attached would never be subtracted.
 //! Invariant: whatever fails on the way leaves `Account::in_memory` with one line that says why.
@@ -25,13 +26,14 @@ use super::maps::{SharedTable, Table};
 use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows::{Keys, Rows};
-use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log};
+use super::watch::Watch;
+use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log, reconcile};
 
 /// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
 
 /// Frees the slots of dead processes. Nothing is shared without it.
-const RELEASE: &str = "release";
+pub(super) const RELEASE: &str = "release";
 /// What counts besides. Each is of use only with those before it: requests are followed on counted connections, and
 /// one that was sent must not await an answer that nobody sees.
 const COUNTING: [&str; 3] = [SOCKOPS, "phase_ingress", EGRESS];
@@ -39,8 +41,10 @@ const COUNTING: [&str; 3] = [SOCKOPS, "phase_ingress", EGRESS];
 pub(super) const SOCKOPS: &str = "inflight_sockops";
 /// The last one that following requests needs.
 pub(super) const EGRESS: &str = "phase_egress";
+/// Hears what the hosts of backends tell, on counted connections.
+const IN_BAND: &str = "inband_hear";
 /// Every program, in the order in which they are named to people.
-pub(super) const PROGRAMS: [&str; 4] = [COUNTING[0], COUNTING[1], COUNTING[2], RELEASE];
+pub(super) const PROGRAMS: [&str; 5] = [COUNTING[0], COUNTING[1], COUNTING[2], IN_BAND, RELEASE];
 
 /// Whether to use the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +109,9 @@ fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     let dir = PinDir::create(&options.pin_dir, Set::Router)?;
     let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
     let was_complete = tidy(&dir)?;
+    if was_complete {
+        reconcile::routers(&dir)?;
+    }
     let account = take_part(options.mode, &place, &dir);
     if account.is_err() && !was_complete {
         // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
@@ -135,8 +142,9 @@ fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, K
     let mut ebpf = load(dir)?;
     attach(&mut ebpf, RELEASE, place, dir).map_err(KernelError::Program)?;
     let (mut programs, mut missing) = (Vec::new(), Vec::new());
-    for name in COUNTING {
-        let attached = match missing.is_empty() {
+    for name in COUNTING.into_iter().chain([IN_BAND]) {
+        let has_those_before = if name == IN_BAND { programs.contains(&SOCKOPS) } else { missing.is_empty() };
+        let attached = match has_those_before {
             true => attach(&mut ebpf, name, place, dir),
             false => Err(format!("{name}: of no use without those before it")),
         };
@@ -147,7 +155,7 @@ fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, K
         }
     }
     programs.push(RELEASE);
-    account(ebpf, dir.clone(), State::On { programs, missing })
+    account(ebpf, dir.clone(), place, State::On { programs, missing })
 }
 
 /// Creates the maps that are not pinned yet, and opens the others.
@@ -174,12 +182,15 @@ pub(crate) fn load_object(
 }
 
 /// Takes a slot and gathers what an account holds.
-fn account(mut ebpf: Ebpf, dir: PinDir, state: State) -> Result<Account, KernelError> {
+fn account(mut ebpf: Ebpf, dir: PinDir, place: &Place, state: State) -> Result<Account, KernelError> {
     let [load, workers, names] = ["LOAD", "WORKERS", "NAMES"].map(|name| dir.open_existing(name));
     let (load, workers, names) = (load?, workers?, names?);
     let fds = [&load, &workers, &names].map(|map| map.fd().as_fd());
     let table =
         Table::over(fds[0], fds[1], fds[2], Access::Write).map_err(KernelError::io("cannot map the maps"))?;
+    let map = load.info().map_err(|error| KernelError::Load(one_line(&error)))?.id();
+    let programs = state.programs().into_iter().filter_map(|(name, is_on)| is_on.then_some(name)).collect();
+    let watch = Watch::new(dir.clone(), place.clone(), map, programs);
     let anchor = anchor::Anchor::new().map_err(KernelError::io("cannot make the anchor socket"))?;
     let slot = table.claim(anchor.cookie(), std::process::id(), monotonic_ns()).ok_or(KernelError::NoSlot)?;
     let table = SharedTable { table, slot };
@@ -193,7 +204,7 @@ fn account(mut ebpf: Ebpf, dir: PinDir, state: State) -> Result<Account, KernelE
         state,
         rows: Mutex::new(Rows::new(Keys::Pinned { map: keys, dir })),
         table,
-        sharing: Some(Sharing { socks: Mutex::new(socks), logs: Mutex::new(logs), _anchor: anchor }),
+        sharing: Some(Sharing { socks: Mutex::new(socks), logs: Mutex::new(logs), watch, _anchor: anchor }),
     })))
 }
 
@@ -208,8 +219,7 @@ fn take<T: TryFrom<Map, Error: std::error::Error>>(ebpf: &mut Ebpf, name: &str) 
 pub(super) fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<(), String> {
     let failed = |what: &str, error: &dyn std::error::Error| format!("{name} ({what}): {}", one_line(error));
     let tag = load_program(ebpf, name).map_err(|error| failed("load", &error))?;
-    let mut above = std::iter::once(&place.attach).chain(&place.ancestors);
-    if above.any(|cgroup| links::on(dir, cgroup, name).is_some_and(|link| link.tag == tag)) {
+    if place.cgroups().any(|cgroup| links::on(dir, cgroup, name).is_some_and(|link| link.tag == tag)) {
         return Ok(());
     }
     if let Some(old) = links::on(dir, &place.attach, name)

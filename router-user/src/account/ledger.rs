@@ -5,13 +5,13 @@
 //! Invariant: the lock is held for one call of the policy, never across an await.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use router_policy::prefix::TrieCounters;
+use router_policy::prefix::{BlockHash, TrieCounters};
 use router_policy::{
-    BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Outcome, PickError, Placement, Reason,
-    Record, Report, RequestShape, Ticket, Usage,
+    BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
+    Reason, Record, Report, RequestShape, Ticket, Usage,
 };
 
 use super::guard::InFlightGuard;
@@ -32,13 +32,19 @@ pub struct Placed {
     pub cost: Cost,
     /// How many backends were compared.
     pub candidates: usize,
+    /// Whether another process chose the same backend at the same moment, and this is the second choice.
+    pub moved: bool,
     /// Everything it was made from, when records are kept.
     pub record: Option<Box<Record>>,
 }
 
+/// Takes what was placed: where, when, and the prompt's blocks. Must never wait.
+pub type Tell = dyn Fn(BackendId, Nanos, &[BlockHash]) + Send + Sync;
+
 /// The policy and its counts, shared by all threads.
 pub struct Ledger {
     placement: Mutex<Placement>,
+    tell: OnceLock<Box<Tell>>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -51,7 +57,17 @@ impl Ledger {
     /// Owns a policy that has no backends yet.
     #[must_use]
     pub fn new(placement: Placement) -> Arc<Self> {
-        Arc::new(Self { placement: Mutex::new(placement) })
+        Arc::new(Self { placement: Mutex::new(placement), tell: OnceLock::new() })
+    }
+
+    /// From now on `tell` is called with every placement of a prompt, outside of the lock. Only the first call counts.
+    pub fn tell_placements(&self, tell: Box<Tell>) {
+        let _second = self.tell.set(tell);
+    }
+
+    /// Another process placed a prompt with these blocks there. Holds the lock for one insertion.
+    pub fn heard(&self, id: BackendId, blocks: &[BlockHash]) {
+        self.placement.lock().observe_foreign(id, blocks);
     }
 
     /// Adds a backend, or changes its configuration. A new one is not ready until it is said to be.
@@ -79,7 +95,7 @@ impl Ledger {
             let now = clock::now();
             placement.pick(now, shape, tried)?
         };
-        Ok(self.placed(decision))
+        Ok(self.placed(decision, shape))
     }
 
     /// Counts a request where the caller says (warm-ups).
@@ -96,11 +112,15 @@ impl Ledger {
             let now = clock::now();
             placement.pick_forced(now, shape, id)?
         };
-        Ok(self.placed(decision))
+        Ok(self.placed(decision, shape))
     }
 
-    fn placed(self: &Arc<Self>, decision: Decision) -> (Placed, InFlightGuard) {
-        let Decision { ticket, reason, matched_tokens, prompt_tokens, cost, candidates, record } = decision;
+    fn placed(self: &Arc<Self>, decision: Decision, shape: &RequestShape) -> (Placed, InFlightGuard) {
+        let Decision { ticket, reason, matched_tokens, prompt_tokens, cost, candidates, moved, record } =
+            decision;
+        if let (Some(tell), true) = (self.tell.get(), shape.shaped) {
+            tell(ticket.backend(), ticket.sent(), &shape.chain.blocks);
+        }
         let placed = Placed {
             backend: ticket.backend(),
             reason,
@@ -108,6 +128,7 @@ impl Ledger {
             prompt_tokens,
             cost,
             candidates,
+            moved,
             record,
         };
         (placed, InFlightGuard::new(Arc::clone(self), ticket))

@@ -49,6 +49,14 @@ pub(super) fn on(dir: &PinDir, cgroup: &Cgroup, program: &str) -> Option<Link> {
     read(&place(dir, cgroup).join(program)).ok().filter(|link| link.cgroup_id == cgroup.id)
 }
 
+/// Whether a program has no working link on a cgroup. What cannot be looked at may well be there.
+pub(super) fn is_gone(dir: &PinDir, cgroup: &Cgroup, program: &str) -> bool {
+    match read(&place(dir, cgroup).join(program)) {
+        Ok(link) => link.cgroup_id != cgroup.id,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// Puts another program behind a pinned link, in one step of the kernel: no event is lost, none seen twice.
 ///
 /// # Errors
@@ -67,6 +75,24 @@ pub(super) fn replace(link: &Link, program: BorrowedFd<'_>) -> io::Result<()> {
         libc::syscall(libc::SYS_bpf, BPF_LINK_UPDATE, &raw const attributes, size_of::<LinkUpdate>())
     };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes a pinned link's program off at once, and the pin away. Without the first the kernel lets go of the program
+/// some time after the pin, so that whoever attaches next may find the place taken; and never while somebody holds the
+/// link open.
+///
+/// # Errors
+/// The pin cannot be removed.
+pub(crate) fn take_off(pin: &Path) -> io::Result<()> {
+    const BPF_LINK_DETACH: libc::c_int = 34;
+    if let Ok(link) = open(pin) {
+        let attributes = link.as_raw_fd() as u32;
+        // What it hung on may be gone already, and kernels before 5.9 do not know the command: the pin goes all the same.
+        // SAFETY: the attributes are the descriptor alone; they live through the call, which only reads them.
+        let _detached =
+            unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_DETACH, &raw const attributes, size_of::<u32>()) };
+    }
+    fs::remove_file(pin)
 }
 
 /// The directory for the links of a cgroup.
@@ -90,6 +116,14 @@ pub(super) fn keep_only(dir: &PinDir, cgroup: &Cgroup) -> io::Result<()> {
     remove(dir, |link| link.is_ok_and(|link| link.cgroup_id != cgroup.id))
 }
 
+/// Unpins, and so detaches, every link of a program.
+///
+/// # Errors
+/// A directory cannot be listed or changed.
+pub(super) fn remove_program(dir: &PinDir, program: &str) -> io::Result<()> {
+    remove(dir, |link| link.is_ok_and(|link| link.program == program))
+}
+
 /// Unpins, and so detaches, every link.
 ///
 /// # Errors
@@ -102,7 +136,7 @@ fn remove(dir: &PinDir, unwanted: impl Fn(io::Result<Link>) -> bool) -> io::Resu
     for directory in entries(&dir.links())? {
         for path in entries(&directory)? {
             if unwanted(read(&path)) {
-                fs::remove_file(&path)?;
+                take_off(&path)?;
             }
         }
         if entries(&directory)?.is_empty() {

@@ -2,8 +2,9 @@
 //!
 //! Programs, maps and pins of its own, beside those of the routers and without them. A killed agent's programs go on
 //! counting, and the next agent takes them up with all values; one that ends takes all of its own off. Connections
-//! older than the programs are counted from their next request on. Invariant: at most one agent uses a set of pins,
-//! shown by a lock on its directory of links.
+//! older than the programs are counted from their next request on. If asked to, it tells peers in band what it counts
+//! ([`router_common::inband`]); if the kernel cannot, it counts all the same. Invariant: at most one agent uses a set of
+//! pins, shown by a lock on its directory of links.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -11,8 +12,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{HashMap, Map, MapData, MapError};
 use router_common::BackendLoad;
+use router_common::edge::{FAMILY_BITS, SourceKey};
 use router_common::limits::MAX_LOCAL_PORTS;
 
 use super::cgroup::{self, Place};
@@ -20,10 +23,17 @@ use super::error::{KernelError, one_line};
 use super::maps::read_row;
 use super::pins::{PinDir, Set};
 use super::region::{Access, Region};
-use super::{detach, kernel, links};
+use super::{detach, kernel, links, reconcile};
 
 /// In the order of attaching: no request must await an answer that nobody sees.
-const PROGRAMS: [&str; 4] = ["local_release", "local_sockops", "local_egress", "local_ingress"];
+const PROGRAMS: [&str; 4] = ["local_release", SOCKOPS, "local_egress", INGRESS];
+/// Counts connections.
+pub(super) const SOCKOPS: &str = "local_sockops";
+/// The last one that following requests needs.
+pub(super) const INGRESS: &str = "local_ingress";
+
+/// Writes the option; attached only where peers are to be told.
+const TELL: &str = "inband_tell";
 
 const ROW_BYTES: usize = size_of::<BackendLoad>();
 
@@ -36,6 +46,9 @@ pub struct LocalOptions {
     pub cgroup: Option<PathBuf>,
     /// Ports of engines, at most [`MAX_LOCAL_PORTS`].
     pub ports: Vec<u16>,
+    /// Prefixes of peers that are told in band, each with its length in bits, at most
+    /// [`router_common::inband::MAX_PEERS`]; none: nobody is. Holds for connections that are accepted from then on.
+    pub tell: Vec<(SourceKey, u32)>,
 }
 
 /// What all clients have at a port of this host. The names of the fields are those of a backend seen by a router:
@@ -63,6 +76,7 @@ pub struct Local {
     load: Region,
     /// Ports, each with its row.
     ports: Vec<(u16, u32)>,
+    not_telling: Option<String>,
     _alone: File,
 }
 
@@ -81,13 +95,22 @@ impl Local {
         DirBuilder::new().recursive(true).mode(0o700).create(&links).map_err(KernelError::pins(&links))?;
         let alone = alone(&dir)?.ok_or(KernelError::AgentRuns)?;
         let was_complete = kernel::tidy(&dir)?;
-        let opened = attach(&options.ports, &place, &dir);
+        if was_complete {
+            reconcile::agent(&dir)?;
+        }
+        let opened = attach(options, &place, &dir);
         if opened.is_err() && !was_complete {
             // That it cannot be removed is less to the point than why it failed.
             let _ = detach::take_off(&dir);
         }
-        let (load, ports) = opened?;
-        Ok(Self { dir, load, ports, _alone: alone })
+        let Opened { load, ports, not_telling } = opened?;
+        Ok(Self { dir, load, ports, not_telling, _alone: alone })
+    }
+
+    /// Why no peer is told in band although it was asked for.
+    #[must_use]
+    pub fn not_telling(&self) -> Option<&str> {
+        self.not_telling.as_deref()
     }
 
     /// The ports, in the order they were given.
@@ -136,16 +159,43 @@ fn alone(dir: &PinDir) -> Result<Option<File>, KernelError> {
     }
 }
 
-fn attach(ports: &[u16], place: &Place, dir: &PinDir) -> Result<(Region, Vec<(u16, u32)>), KernelError> {
+struct Opened {
+    load: Region,
+    ports: Vec<(u16, u32)>,
+    not_telling: Option<String>,
+}
+
+fn attach(options: &LocalOptions, place: &Place, dir: &PinDir) -> Result<Opened, KernelError> {
     let mut ebpf = kernel::load(dir)?;
     let load = map_load(dir, Access::Write)?;
-    let ports = give_rows(dir, &load, ports)?;
+    let ports = give_rows(dir, &load, &options.ports)?;
+    set_peers(dir, &options.tell)?;
     for name in PROGRAMS {
         kernel::attach(&mut ebpf, name, place, dir).map_err(KernelError::Program)?;
     }
+    let not_telling = if options.tell.is_empty() {
+        links::remove_program(dir, TELL).map_err(KernelError::pins(&dir.links()))?;
+        None
+    } else {
+        kernel::attach(&mut ebpf, TELL, place, dir).err()
+    };
     // Those that an agent on another cgroup left would count the same segments again.
     links::keep_only(dir, &place.attach).map_err(KernelError::pins(&dir.links()))?;
-    Ok((load, ports))
+    Ok(Opened { load, ports, not_telling })
+}
+
+/// Makes these the peers that are told, and no others.
+fn set_peers(dir: &PinDir, peers: &[(SourceKey, u32)]) -> Result<(), KernelError> {
+    let map = Map::LpmTrie(dir.open_existing("LOCAL_PEERS")?);
+    let mut map: LpmTrie<MapData, SourceKey, u32> = map.try_into().map_err(unusable)?;
+    let wanted: Vec<_> = peers.iter().map(|&(peer, bits)| (FAMILY_BITS + bits, peer)).collect();
+    let old = map.iter().map(|entry| entry.map(|(key, _)| (key.prefix_len(), key.data())));
+    for (bits, peer) in old.collect::<Result<Vec<_>, _>>().map_err(unusable)? {
+        if !wanted.contains(&(bits, peer)) {
+            map.remove(&Key::new(bits, peer)).map_err(unusable)?;
+        }
+    }
+    wanted.iter().try_for_each(|&(bits, peer)| map.insert(&Key::new(bits, peer), 0, 0).map_err(unusable))
 }
 
 fn map_load(dir: &PinDir, access: Access) -> Result<Region, KernelError> {

@@ -5,15 +5,16 @@
 //! does not decide which row an address gets (`rows`). Invariant: this process stores request counts only into
 //! its own slot.
 
+use std::hint::spin_loop;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
 
 use router_common::limits::{MAX_BACKENDS, MAX_WORKERS, NAME_BYTES};
 use router_common::{BackendId, BackendLoad, BackendName, WorkerSlot};
-use router_policy::{InFlight, LoadTable};
+use router_policy::{InFlight, LoadTable, Nanos, Told};
 
 use super::region::{Access, Region};
 
@@ -28,6 +29,9 @@ pub(super) struct Table {
 const LOAD_BYTES: usize = MAX_BACKENDS * size_of::<BackendLoad>();
 const WORKERS_BYTES: usize = MAX_WORKERS * size_of::<WorkerSlot>();
 const NAMES_BYTES: usize = MAX_BACKENDS * size_of::<BackendName>();
+
+/// Looks at a row that one process has for its move, while those below it wait: a few microseconds.
+const LOOKS_FOR_EACH_ABOVE: u32 = 100;
 
 /// The three arrays of slots in a row.
 const SLOT_ARRAYS: [usize; 3] =
@@ -73,6 +77,13 @@ impl Table {
         self.sum(id, None).requests
     }
 
+    /// What the host of a row's backend last told in band; `None` if it never did.
+    fn told(&self, id: BackendId) -> Option<Told> {
+        let at = self.load.u64(row_offset(id) + offset_of!(BackendLoad, remote_at_ns)).load(Acquire);
+        let [in_flight, ours] = read_remote(&self.load, row_offset(id));
+        (at > 0).then_some(Told { in_flight, ours, at: Nanos(at) })
+    }
+
     /// Whether nothing is counted at a row, by the kernel or by any live router.
     pub(super) fn is_quiet(&self, id: BackendId) -> bool {
         let conns = self.load.u64(row_offset(id) + offset_of!(BackendLoad, conns)).load(Relaxed);
@@ -87,7 +98,7 @@ impl Table {
     }
 
     /// The sum over live slots, without one.
-    fn sum(&self, id: BackendId, without: Option<usize>) -> InFlight {
+    pub(super) fn sum(&self, id: BackendId, without: Option<usize>) -> InFlight {
         let mut sum = InFlight::default();
         for slot in 0..MAX_WORKERS {
             if Some(slot) == without || self.cookie(slot) == 0 {
@@ -99,6 +110,33 @@ impl Table {
             sum.c_tokens += u64::from(c);
         }
         sum
+    }
+
+    /// Stores what the process in a slot counts.
+    pub(super) fn publish(&self, id: BackendId, slot: usize, own: InFlight) {
+        let clamp = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let values = [own.requests, clamp(own.q_tokens), clamp(own.c_tokens)];
+        for (array, value) in SLOT_ARRAYS.into_iter().zip(values) {
+            self.cell(id, array, slot).store(value, Relaxed);
+        }
+    }
+
+    /// Whether the process in a slot, which has just published a choice, gives way to others that counted at the row
+    /// since their requests there were `before`. The highest slot goes at once; each below gives those above it time
+    /// to go first, and stays if they did.
+    pub(super) fn gives_way(&self, id: BackendId, slot: usize, before: u32) -> bool {
+        // Between storing one's own count and reading the others': of two that choose at once the later sees the
+        // earlier, and perhaps both see each other.
+        fence(SeqCst);
+        let has_more = || self.sum(id, Some(slot)).requests > before;
+        if !has_more() {
+            return false;
+        }
+        let above = (self.live_slots() >> slot >> 1).count_ones();
+        (0..above * LOOKS_FOR_EACH_ABOVE).all(|_| {
+            spin_loop();
+            has_more()
+        })
     }
 
     fn cell(&self, id: BackendId, array: usize, slot: usize) -> &AtomicU32 {
@@ -142,6 +180,13 @@ impl Table {
             }
             self.drop_ref(id, slot);
         }
+    }
+
+    /// Frees an emptied slot whose anchor cannot.
+    pub(super) fn free(&self, slot: usize) {
+        let base = slot_offset(slot);
+        self.workers.u32(base + offset_of!(WorkerSlot, pid)).store(0, Relaxed);
+        self.workers.u64(base + offset_of!(WorkerSlot, cookie)).store(0, Release);
     }
 
     fn cookie(&self, slot: usize) -> u64 {
@@ -219,12 +264,16 @@ impl LoadTable for SharedTable {
         self.table.sum(id, Some(self.slot))
     }
 
+    fn gives_way(&self, id: BackendId, before: u32) -> bool {
+        self.table.gives_way(id, self.slot, before)
+    }
+
+    fn told(&self, id: BackendId) -> Option<Told> {
+        self.table.told(id)
+    }
+
     fn publish(&self, id: BackendId, own: InFlight) {
-        let clamp = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let values = [own.requests, clamp(own.q_tokens), clamp(own.c_tokens)];
-        for (array, value) in SLOT_ARRAYS.into_iter().zip(values) {
-            self.table.cell(id, array, self.slot).store(value, Relaxed);
-        }
+        self.table.publish(id, self.slot, own);
     }
 }
 
@@ -237,6 +286,7 @@ impl Drop for SharedTable {
 /// A copy of the row that lies at an offset of a region, field by field.
 pub(super) fn read_row(region: &Region, base: usize) -> BackendLoad {
     let wide = |field: usize| region.u64(base + field).load(Relaxed);
+    let [remote_in_flight, remote_ours] = read_remote(region, base);
     let slots = |field: usize| std::array::from_fn(|n| region.u32(base + field + 4 * n).load(Relaxed));
     BackendLoad {
         conns: wide(offset_of!(BackendLoad, conns)),
@@ -258,10 +308,23 @@ pub(super) fn read_row(region: &Region, base: usize) -> BackendLoad {
         workers: slots(offset_of!(BackendLoad, workers)),
         q_tokens: slots(offset_of!(BackendLoad, q_tokens)),
         c_tokens: slots(offset_of!(BackendLoad, c_tokens)),
-        remote_in_flight: region.u32(base + offset_of!(BackendLoad, remote_in_flight)).load(Relaxed),
+        remote_in_flight,
+        remote_ours,
         remote_at_ns: wide(offset_of!(BackendLoad, remote_at_ns)),
+        retransmits: wide(offset_of!(BackendLoad, retransmits)),
+        last_timeout_ns: wide(offset_of!(BackendLoad, last_timeout_ns)),
+        zero_windows: wide(offset_of!(BackendLoad, zero_windows)),
+        last_zero_window_ns: wide(offset_of!(BackendLoad, last_zero_window_ns)),
+        asked_ns: wide(offset_of!(BackendLoad, asked_ns)),
         ..BackendLoad::ZERO
     }
+}
+
+/// `remote_in_flight` and `remote_ours`, which are written at once.
+fn read_remote(region: &Region, base: usize) -> [u32; 2] {
+    let pair = region.u64(base + offset_of!(BackendLoad, remote_in_flight)).load(Relaxed);
+    // The programs' target is little-endian.
+    [pair as u32, (pair >> 32) as u32]
 }
 
 /// Every row, in order.

@@ -2,8 +2,10 @@
 //!
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
-//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
-//! `anchor` (what happens when this process dies), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
+//! `rows` (which row an address gets), `kernel` (loading and attaching), `reconcile` (what nobody saw before that),
+//! `pins`, `bpffs`, `links`, `cgroup`, `caps`, `anchor` (what happens when this process dies), `watch` (whether programs
+//! and pins are still there), `log`, `error`, `seen` (what the kernel's fields say), [`suspect`] (whether that is a bad
+//! sign), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
@@ -23,10 +25,15 @@ pub mod local;
 mod log;
 mod maps;
 mod pins;
+#[cfg(test)]
+mod races;
+mod reconcile;
 mod region;
 mod rows;
 mod seen;
+pub mod suspect;
 pub mod view;
+mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -35,7 +42,7 @@ use std::sync::Arc;
 use aya::maps::{MapData, SkStorage};
 use parking_lot::Mutex;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
-use router_policy::{InFlight, LoadTable, Nanos, Seen};
+use router_policy::{InFlight, LoadTable, Nanos, Seen, Told};
 
 // The edge guard has the same needs of rights and pins.
 pub(crate) use bpffs::ensure as ensure_bpffs;
@@ -46,12 +53,14 @@ pub(crate) use error::one_line;
 pub use guard::InFlightGuard;
 pub use kernel::{KernelMode, KernelOptions, open};
 pub(crate) use kernel::{load_object, require_for};
-pub use ledger::{Ledger, Placed};
+pub use ledger::{Ledger, Placed, Tell};
 pub use links::Link;
+pub(crate) use links::take_off as take_link_off;
 pub use log::LogReader;
-pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};
+pub(crate) use pins::{Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
 pub use seen::{KernelRow, mean_ttfb_seconds};
+pub use suspect::{Sign, Suspicion};
 
 /// Whether the kernel takes part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,12 +80,9 @@ pub enum State {
 }
 
 impl State {
-    /// Every program there is, and whether it is attached; nothing while the kernel takes no part.
+    /// Every program there is, and whether it is attached.
     #[must_use]
     pub fn programs(&self) -> Vec<(&'static str, bool)> {
-        if !self.is_on() {
-            return Vec::new();
-        }
         kernel::PROGRAMS.iter().map(|&name| (name, self.has(name))).collect()
     }
 
@@ -121,6 +127,7 @@ struct Inner {
 struct Sharing {
     socks: Mutex<SkStorage<MapData, SockState>>,
     logs: Mutex<Option<LogReader>>,
+    watch: watch::Watch,
     _anchor: anchor::Anchor,
 }
 
@@ -143,7 +150,15 @@ impl Account {
     /// Whether the kernel takes part, and if not, why.
     #[must_use]
     pub fn state(&self) -> &State {
-        &self.0.state
+        let lost = self.0.sharing.as_ref().and_then(|sharing| sharing.watch.state());
+        lost.unwrap_or(&self.0.state)
+    }
+
+    /// Looks whether programs and pins are still there, with a few system calls. What is missing at two looks in a row
+    /// is lost, and [`Self::state`] says so from then on: a line that names it is returned once.
+    #[must_use]
+    pub fn look_after(&self) -> Option<String> {
+        self.0.sharing.as_ref()?.watch.look()
     }
 
     /// This process's slot.
@@ -211,7 +226,7 @@ impl Account {
 
 impl LoadTable for Account {
     fn is_shared(&self) -> bool {
-        self.0.sharing.is_some()
+        self.state().is_on()
     }
 
     fn seen(&self, id: BackendId, now: Nanos) -> Option<Seen> {
@@ -225,7 +240,16 @@ impl LoadTable for Account {
     }
 
     fn others(&self, id: BackendId) -> InFlight {
-        self.0.table.others(id)
+        // Nobody would free the slot of a process that dies.
+        if self.state().is_on() { self.0.table.others(id) } else { InFlight::default() }
+    }
+
+    fn gives_way(&self, id: BackendId, before: u32) -> bool {
+        self.0.table.gives_way(id, before)
+    }
+
+    fn told(&self, id: BackendId) -> Option<Told> {
+        self.0.table.told(id)
     }
 
     fn publish(&self, id: BackendId, own: InFlight) {

@@ -11,16 +11,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, MapError, MapInfo, MapType};
+use router_common::edge::SourceKey;
+use router_common::inband::MAX_PEERS;
 use router_common::limits::{LAYOUT_VERSION, MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
-use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, WorkerSlot};
+use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Telling, WorkerSlot};
 
 use super::bpffs;
 use super::error::{KernelError, one_line};
 
-/// Nobody holds the lock longer than loading the programs takes.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// Nobody holds the lock longer than loading the programs takes: half a second, on a slow and busy machine ten. Several
+/// processes that a host starts at once wait for each other, and one that gave up would count for itself till its end.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
 
-pub(crate) const BPF_F_NO_PREALLOC: u32 = 1;
+const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// What a pinned map must look like. `entries` 0 = whatever the loader made of it.
@@ -40,6 +43,12 @@ impl Shape {
 
     const fn hash<K>(name: &'static str, entries: usize) -> Self {
         Self { name, kind: MapType::Hash, key: size_of::<K>(), value: 4, entries, flags: 0 }
+    }
+
+    /// Prefixes of addresses. The length of one lies before its bits.
+    pub(crate) const fn prefixes(name: &'static str, entries: usize) -> Self {
+        let (kind, key) = (MapType::LpmTrie, 4 + size_of::<SourceKey>());
+        Self { name, kind, key, value: 4, entries, flags: BPF_F_NO_PREALLOC }
     }
 
     const fn storage<T>(name: &'static str) -> Self {
@@ -65,11 +74,13 @@ const ROUTER_SHAPES: [Shape; 6] = [
     Shape { name: "AYA_LOGS", kind: MapType::RingBuf, key: 0, value: 0, entries: 0, flags: 0 },
 ];
 
-const AGENT_SHAPES: [Shape; 4] = [
+const AGENT_SHAPES: [Shape; 6] = [
     Shape::array::<BackendLoad>("LOCAL_LOAD", MAX_LOCAL_PORTS),
     Shape::hash::<u32>("LOCAL_PORTS", MAX_LOCAL_PORTS),
     Shape::storage::<SockState>("LOCAL_SOCKS"),
     Shape::storage::<Answer>("LOCAL_ANSWERS"),
+    Shape::prefixes("LOCAL_PEERS", MAX_PEERS),
+    Shape::storage::<Telling>("LOCAL_TELLING"),
 ];
 
 /// Whose pins.
@@ -148,7 +159,7 @@ impl PinDir {
     /// Excludes other processes from giving rows away, attaching and detaching, until the file is dropped.
     ///
     /// # Errors
-    /// The directory cannot be opened, or another process holds the lock for more than 5 s.
+    /// The directory cannot be opened, or another process holds the lock for more than a minute.
     pub(super) fn lock(&self) -> io::Result<File> {
         lock(&self.path)
     }
@@ -226,10 +237,14 @@ pub(crate) fn open(dir: &Path, shapes: &[Shape], name: &str) -> Result<Option<Ma
     let shape = shapes.iter().find(|shape| shape.name == name);
     let shape = shape.expect("invariant: callers name maps of the set");
     let path = dir.join(name);
-    if !path.try_exists().map_err(KernelError::pins(&path))? {
-        return Ok(None);
-    }
     let foreign = |found: String| KernelError::Layout { path: path.clone(), found };
+    // What is pinned looks like a plain file; the kernel would deny all else as if a right were missing.
+    match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(KernelError::pins(&path)(error)),
+        Ok(entry) if !entry.is_file() => return Err(foreign("a directory or link, no map".to_owned())),
+        Ok(_) => {}
+    }
     let map = match MapData::from_pin(&path) {
         Err(MapError::SyscallError(denied)) if denied.io_error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(KernelError::pins(&path)(denied.io_error));

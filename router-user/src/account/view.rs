@@ -11,6 +11,7 @@ use router_common::{BackendAddr, BackendId, BackendLoad, WorkerSlot};
 use super::error::{KernelError, one_line};
 use super::kernel;
 use super::links::{self, Link};
+use super::local;
 use super::maps::{Table, ids};
 use super::pins::{PinDir, Set};
 use super::region::Access;
@@ -53,8 +54,18 @@ impl Counts {
     /// Whether the programs behind these links that still work count connections, and whether they follow requests.
     #[must_use]
     pub fn by(links: &[Link]) -> Self {
+        Self::of(links, kernel::SOCKOPS, kernel::EGRESS)
+    }
+
+    /// The same of an agent's programs.
+    #[must_use]
+    pub fn at_engines(links: &[Link]) -> Self {
+        Self::of(links, local::SOCKOPS, local::INGRESS)
+    }
+
+    fn of(links: &[Link], connections: &str, requests: &str) -> Self {
         let has = |name: &str| links.iter().any(|link| link.program == name && link.cgroup_id != 0);
-        Self { connections: has(kernel::SOCKOPS), requests: has(kernel::EGRESS) }
+        Self { connections: has(connections), requests: has(requests) }
     }
 }
 

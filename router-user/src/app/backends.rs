@@ -31,7 +31,7 @@ pub(super) fn take_in(
             }
             let id = account
                 .register(BackendAddr::from_socket_addr(addr), &spec.url)
-                .map_err(|e| refuse(e.to_string()))?;
+                .map_err(|source| StartError::Row { url: spec.url.clone(), source })?;
             let target = resolve::target(id, backend, &spec, addr).map_err(|e| refuse(e.to_string()))?;
             ledger.set_backend(id, spec);
             // Before the first client, not when the watch comes to it.

@@ -9,11 +9,12 @@ use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
 use super::{RunningRouter, StartError, kernel};
-use crate::account::{Account, Ledger, Role, State};
+use crate::account::suspect::others_rx;
+use crate::account::{Account, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
 use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, KernelMode};
 use crate::observe::admin::{self, Admin};
 use crate::observe::status::pool;
 use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
@@ -41,6 +42,8 @@ pub(super) fn start(
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
         policy: config.policy.policy,
+        is_kernel_wanted: config.kernel.mode != KernelMode::Off,
+        suspect_after: config.kernel.suspect_after,
         since: clock::now(),
         data_plane: router.data_plane.listen(),
     };
@@ -78,6 +81,7 @@ async fn run(
             }
         });
     }
+    tokio::spawn(kernel::look_after(source.account.clone()));
     let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
     let _watches = watch_all(&source.registry.all(), &sink, &watch);
     let admin_listener = tokio::net::TcpListener::from_std(admin)?;
@@ -96,6 +100,8 @@ struct Source {
     registry: Arc<Registry>,
     account: Account,
     policy: PolicyName,
+    is_kernel_wanted: bool,
+    suspect_after: std::time::Duration,
     since: Nanos,
     data_plane: Ending,
 }
@@ -103,6 +109,8 @@ struct Source {
 impl StatusSource for Source {
     fn status(&self) -> Status {
         let now = clock::now();
+        let mut backends: Vec<_> = self.registry.all().iter().filter_map(|t| self.backend(t)).collect();
+        self.suspect(&mut backends, now);
         Status {
             now,
             policy: self.policy,
@@ -114,7 +122,7 @@ impl StatusSource for Source {
                 bytes,
                 counters,
             }),
-            backends: self.registry.all().iter().filter_map(|target| self.backend(target)).collect(),
+            backends,
         }
     }
 }
@@ -127,7 +135,23 @@ impl Source {
             State::On { missing, .. } => missing.join("; "),
             State::Off { reason } => reason.clone(),
         };
-        KernelStatus { line, programs: state.programs() }
+        let programs = if self.is_kernel_wanted { state.programs() } else { Vec::new() };
+        KernelStatus { line, programs }
+    }
+
+    /// Marks the backends that the kernel sees bad signs of; silence is one only while others of the pool answer.
+    fn suspect(&self, backends: &mut [BackendStatus], now: Nanos) {
+        let seen: Vec<_> = backends
+            .iter()
+            .map(|b| {
+                let others = backends.iter().filter(|o| o.id != b.id && o.pool == b.pool);
+                let loads = others.filter_map(|o| o.kernel.as_ref()).map(|row| &row.load);
+                Suspicion::of(b.kernel.as_ref()?, others_rx(loads), now, self.suspect_after)
+            })
+            .collect();
+        for (backend, suspect) in backends.iter_mut().zip(seen) {
+            backend.suspect = suspect;
+        }
     }
 
     fn backend(&self, target: &Target) -> Option<BackendStatus> {
@@ -140,6 +164,7 @@ impl Source {
             backoff_until: target.backoff_until(),
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
+            suspect: None,
         })
     }
 }

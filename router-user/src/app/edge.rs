@@ -26,7 +26,7 @@ pub(super) fn start(config: &Config, port: u16, series: &mut Registry) -> Option
                         device,
                         port,
                         reason,
-                        "the edge guard runs in generic mode, native mode was refused"
+                        "the edge guard runs in generic mode, not in native mode"
                     );
                 }
                 (mode, _) => tracing::info!(device, port, mode = mode.as_str(), "the edge guard is attached"),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use router_common::inband::MAX_PEERS;
 use router_common::limits::MAX_LOCAL_PORTS;
 
 use super::output;
@@ -18,6 +19,7 @@ use super::pins::PinArgs;
 use super::status::UNAVAILABLE;
 use crate::account::local::{Local, LocalOptions};
 use crate::cli::EXIT_USAGE;
+use crate::edge::Prefix;
 use crate::observe::agent;
 use crate::shutdown::Signals;
 
@@ -37,6 +39,18 @@ pub struct AgentArgs {
     /// Where /metrics and /status are served; port 0 takes a free one
     #[arg(long, value_name = "ADDR", env = "UNLATCH_AGENT_ADMIN_LISTEN", default_value = "127.0.0.1:8003")]
     admin_listen: SocketAddr,
+    /// Tell the peers of --to on each packet what the engine has in flight, as a TCP option (routers hear it)
+    #[arg(long, env = "UNLATCH_AGENT_IN_BAND", requires = "to")]
+    in_band: bool,
+    /// in-band only: whom to tell, prefixes like 10.0.0.0/8 or fd00::/8
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        value_delimiter = ',',
+        env = "UNLATCH_AGENT_TO",
+        requires = "in_band"
+    )]
+    to: Vec<Prefix>,
     #[command(flatten)]
     pins: PinArgs,
     /// The cgroup whose engines are seen [default: all of the host]
@@ -67,8 +81,16 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         output::tell(format_args!("unlatch agent: at most {MAX_LOCAL_PORTS} ports, not {}", ports.len()));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let options =
-        LocalOptions { pin_dir: args.pins.pin_dir.clone(), cgroup: args.kernel_cgroup.clone(), ports };
+    if args.to.len() > MAX_PEERS {
+        output::tell(format_args!("unlatch agent: at most {MAX_PEERS} prefixes, not {}", args.to.len()));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let options = LocalOptions {
+        pin_dir: args.pins.pin_dir.clone(),
+        cgroup: args.kernel_cgroup.clone(),
+        ports,
+        tell: args.to.iter().map(|prefix| prefix.parts()).collect(),
+    };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
     runtime.block_on(serve(args.admin_listen, &options))
@@ -85,6 +107,9 @@ async fn serve(admin: SocketAddr, options: &LocalOptions) -> anyhow::Result<Exit
         Ok(local) => Arc::new(local),
         Err(error) => return Ok(refuse(error)),
     };
+    if let Some(why) = local.not_telling() {
+        output::tell(format_args!("unlatch agent: counting, but nobody is told in band: {why}"));
+    }
     let said = match listener.local_addr() {
         Ok(addr) => output::answer(&format!("listening on http://{addr}\n")),
         Err(error) => Err(error.into()),

@@ -142,7 +142,7 @@ fn as_json(state: &EdgeState) -> serde_json::Value {
     let devices: Vec<_> = state
         .devices
         .iter()
-        .map(|d| json!({"device": d.name(), "ifindex": d.ifindex, "mode": d.mode.as_str()}))
+        .map(|d| json!({"device": d.name(), "ifindex": d.id.ifindex, "mode": d.mode.as_str()}))
         .collect();
     let ports: Vec<_> =
         state.ports.iter().map(|p| json!({"port": p.port, "pid": p.pid, "alive": p.is_alive})).collect();

@@ -1,21 +1,30 @@
-//! `unlatch status`: what the kernel and the routers count per backend, read from the pinned maps.
+//! `unlatch status`: what the kernel and the routers count per backend, and what all clients have at the engines of this
+//! host if an agent counts there, read from the pinned maps.
 //!
 //! Needs no running router, only the right to open the pins.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use router_common::WorkerSlot;
 use router_policy::Nanos;
 use serde::Serialize;
 
+mod engines;
+
+pub(super) use engines::Engine;
+
 use super::output;
 use super::pins::PinArgs;
-use crate::account::view::{Counts, Row, View, pinned};
-use crate::account::{KernelError, KernelRow, Link};
+use crate::account::local;
+use crate::account::suspect::others_rx;
+use crate::account::view::{Counts, Pinned, Row, View, pinned};
+use crate::account::{KernelError, KernelRow, Link, Suspicion};
 use crate::clock;
+use crate::config::values::duration;
 
 /// Exit code of what could not start.
 pub(super) const UNAVAILABLE: u8 = 69;
@@ -26,8 +35,15 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Suspect a backend that leaves requests without a byte for so long while any other answers; 0s: none
+    #[arg(long, value_name = "TIME", env = "UNLATCH_SUSPECT_AFTER", default_value = "30s", value_parser = silence)]
+    suspect_after: Duration,
     #[command(flatten)]
     pins: PinArgs,
+}
+
+fn silence(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::ZERO..=Duration::from_secs(3600))
 }
 
 /// What the pins say now.
@@ -37,6 +53,7 @@ pub(super) struct Status {
     pub(super) workers: Vec<Worker>,
     pub(super) attached: Vec<Attached>,
     pub(super) backends: Vec<Backend>,
+    pub(super) engines: Vec<Engine>,
 }
 
 /// A router process.
@@ -69,10 +86,26 @@ pub(super) struct Backend {
     pub(super) ttfb_seconds: Option<f64>,
     /// Since the last byte from the backend; none before the first.
     pub(super) silent_seconds: Option<f64>,
+    /// All requests there, as its host last told in band; none if it never did.
+    pub(super) in_band: Option<u32>,
+    /// Since it told that.
+    pub(super) in_band_age_seconds: Option<f64>,
     pub(super) conns: u64,
     pub(super) opened: u64,
     pub(super) closed: u64,
     pub(super) resets: u64,
+    pub(super) retransmits: u64,
+    pub(super) zero_windows: Option<u64>,
+    /// What the kernel sees of a backend that stalls or dies.
+    pub(super) suspect: Option<Suspect>,
+}
+
+/// A bad sign.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Suspect {
+    sign: &'static str,
+    seconds: f64,
+    why: String,
 }
 
 impl Backend {
@@ -101,7 +134,7 @@ pub(super) struct Share {
 /// # Errors
 /// The answer cannot be written.
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let status = match read(&args.pins.pin_dir) {
+    let status = match read(&args.pins.pin_dir, args.suspect_after) {
         Ok(status) => status,
         Err(error) => {
             output::tell(format_args!("unlatch status: {error}"));
@@ -116,24 +149,44 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// Nothing is pinned there, or it cannot be read.
-pub(super) fn read(pin_dir: &Path) -> Result<Status, KernelError> {
-    let view = View::open(pin_dir)?;
-    let (rows, links, workers) = (view.rows()?, pinned(pin_dir)?.links, view.workers());
-    let counts = Counts::by(&links);
+pub(super) fn read(pin_dir: &Path, suspect_after: Duration) -> Result<Status, KernelError> {
+    let engines = local::pinned(pin_dir)?;
+    let Pinned { path, links, .. } = pinned(pin_dir)?;
+    let view = match View::open(pin_dir) {
+        // An engine's host needs no router.
+        Err(KernelError::NothingPinned(_)) if !engines.is_empty() => None,
+        view => Some(view?),
+    };
+    let rows = view.as_ref().map_or_else(|| Ok(Vec::new()), View::rows)?;
+    let workers = view.as_ref().map_or_else(Vec::new, View::workers);
+    let (counts, local) = (Counts::by(&links), Counts::at_engines(&links));
     let attached = |link: Link| Attached {
         program: link.program,
         cgroup: (link.cgroup_id != 0).then_some(link.cgroup_id),
     };
     Ok(Status {
-        pins: view.path().display().to_string(),
+        pins: path.display().to_string(),
+        engines: engines.iter().map(|row| Engine::new(row, local)).collect(),
         attached: links.into_iter().map(attached).collect(),
-        backends: rows.iter().map(|row| backend(row, &workers, counts)).collect(),
+        backends: rows
+            .iter()
+            .map(|row| {
+                let others = rows.iter().filter(|other| other.id != row.id).map(|other| &other.load);
+                let kernel = KernelRow { load: row.load, has_phases: counts.requests };
+                let suspicion = Suspicion::of(&kernel, others_rx(others), clock::now(), suspect_after);
+                backend(row, &workers, &kernel, suspicion)
+            })
+            .collect(),
         workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
     })
 }
 
-fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backend {
-    let kernel = KernelRow { load: row.load, has_phases: counts.requests };
+fn backend(
+    row: &Row,
+    workers: &[(usize, WorkerSlot)],
+    kernel: &KernelRow,
+    suspicion: Option<Suspicion>,
+) -> Backend {
     let share = |&(slot, worker): &(usize, WorkerSlot)| Share {
         slot,
         pid: worker.pid,
@@ -154,20 +207,46 @@ fn backend(row: &Row, workers: &[(usize, WorkerSlot)], counts: Counts) -> Backen
         foreign: kernel.foreign(),
         drift: kernel.drift(row.in_flight.into()),
         ttfb_seconds: kernel.ttfb_seconds(),
-        silent_seconds: (row.load.last_rx_ns > 0)
-            .then(|| clock::now().seconds_since(Nanos(row.load.last_rx_ns))),
+        silent_seconds: seconds_since(row.load.last_rx_ns),
+        in_band: (row.load.remote_at_ns > 0).then_some(row.load.remote_in_flight),
+        in_band_age_seconds: seconds_since(row.load.remote_at_ns),
         conns: row.load.conns,
         opened: row.load.opened,
         closed: row.load.closed,
         resets: row.load.resets,
+        retransmits: row.load.retransmits,
+        zero_windows: kernel.has_phases.then_some(row.load.zero_windows),
+        suspect: suspicion.map(|suspicion| Suspect {
+            sign: suspicion.sign.as_str(),
+            seconds: suspicion.seconds,
+            why: suspicion.to_string(),
+        }),
     }
 }
 
+/// Of the programs' clock, where 0 is never.
+fn seconds_since(at_ns: u64) -> Option<f64> {
+    (at_ns > 0).then(|| clock::now().seconds_since(Nanos(at_ns)))
+}
+
 fn table(status: &Status) -> String {
+    let tables = match status.backends.is_empty() && !status.engines.is_empty() {
+        true => heading(status),
+        false => backends(status),
+    };
+    tables + &engines::table(&status.engines)
+}
+
+fn heading(status: &Status) -> String {
     let pids: Vec<String> = status.workers.iter().map(|w| format!("{} (slot {})", w.pid, w.slot)).collect();
     let mut text = format!("pins     {}\n", status.pins);
     let routers = if pids.is_empty() { "none".to_owned() } else { pids.join(", ") };
     let _ = writeln!(text, "routers  {routers}\n");
+    text
+}
+
+fn backends(status: &Status) -> String {
+    let mut text = heading(status);
     let _ = writeln!(
         text,
         "{:>3}  {:<40} {:>9} {:>8} {:>9} {:>6} {:>8} {:>8} {:>7}  by pid",
@@ -189,6 +268,11 @@ fn table(status: &Status) -> String {
             b.resets,
             shares.join(" ")
         );
+    }
+    for b in &status.backends {
+        if let Some(suspect) = &b.suspect {
+            let _ = writeln!(text, "suspect  {}: {}", b.url, suspect.why);
+        }
     }
     text
 }

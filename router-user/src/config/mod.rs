@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
 
+use crate::account::suspect::SUSPECT_AFTER;
 use crate::edge::Prefix;
 
 pub mod backend;
@@ -35,6 +36,8 @@ pub struct Config {
     pub kernel: KernelConfig,
     /// The edge guard.
     pub edge: EdgeConfig,
+    /// Where the host's router processes tell each other their placements; `None` = they do not.
+    pub gossip_dir: Option<PathBuf>,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// File that decision records are appended to; `None` = none are kept.
@@ -64,6 +67,7 @@ impl Default for Config {
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
+            gossip_dir: Some(PathBuf::from("/run/unlatch/gossip")),
             proxy_paths: Vec::new(),
             record: None,
             session_key: "x-session-id".to_owned(),
@@ -193,11 +197,18 @@ pub struct KernelConfig {
     pub pin_dir: PathBuf,
     /// The cgroup the programs attach to; `None` = this process's own.
     pub cgroup: Option<PathBuf>,
+    /// A backend that leaves requests without a byte for longer, while others answer, is suspected; zero: none is.
+    pub suspect_after: Duration,
 }
 
 impl Default for KernelConfig {
     fn default() -> Self {
-        Self { mode: KernelMode::Auto, pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"), cgroup: None }
+        Self {
+            mode: KernelMode::Auto,
+            pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"),
+            cgroup: None,
+            suspect_after: SUSPECT_AFTER,
+        }
     }
 }
 

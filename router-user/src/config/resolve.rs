@@ -72,7 +72,9 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             mode: s.read("kernel", |t| values::choice(t, &modes))?,
             pin_dir: s.read("pin-dir", absolute)?,
             cgroup: s.optional("kernel-cgroup", absolute)?,
+            suspect_after: s.duration("suspect-after", Duration::ZERO..=HOUR)?,
         },
+        gossip_dir: s.read("gossip-dir", |t| if t == "off" { Ok(None) } else { absolute(t).map(Some) })?,
         edge: EdgeConfig {
             device: s.optional("edge-dev", device)?,
             deny: prefixes(settings, "edge-deny")?,

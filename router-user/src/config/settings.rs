@@ -52,7 +52,7 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 59] = [
+pub const KEYS: [Key; 61] = [
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
@@ -108,6 +108,19 @@ pub const KEYS: [Key; 59] = [
     ),
     one("pin-dir", "DIR", "/sys/fs/bpf/unlatch", "Kernel objects are pinned in DIR/v<layout version>"),
     one("kernel-cgroup", "PATH", "", "Cgroup the programs attach to [default: this process's own]"),
+    one(
+        "gossip-dir",
+        "DIR|off",
+        "/run/unlatch/gossip",
+        "Router processes of this host that share it tell each other which prompts they placed where; must be this user's \
+        alone, and is made if need be; without it, or off: nobody is told",
+    ),
+    one(
+        "suspect-after",
+        "TIME",
+        "30s",
+        "A backend that leaves requests without a byte for so long while others of its pool answer is shown as suspect, up to 1h; other signs hold so long at most; 0s: none is",
+    ),
     one(
         "edge-dev",
         "IF",

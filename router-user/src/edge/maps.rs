@@ -11,18 +11,10 @@ use router_common::edge::{
 };
 
 use super::{EdgeError, Prefix};
-use crate::account::{BPF_F_NO_PREALLOC, KernelError, Shape, one_line, open_pinned};
+use crate::account::{KernelError, Shape, one_line, open_pinned};
 
 const SHAPES: [Shape; 5] = [
-    // The length of the prefix lies before its bits.
-    Shape {
-        name: "RULES",
-        kind: MapType::LpmTrie,
-        key: 4 + size_of::<SourceKey>(),
-        value: 4,
-        entries: MAX_RULES,
-        flags: BPF_F_NO_PREALLOC,
-    },
+    Shape::prefixes("RULES", MAX_RULES),
     shape("LIMITS", MapType::Array, 4, size_of::<EdgeLimits>(), 1),
     shape("PORTS", MapType::Hash, 4, size_of::<EdgePort>(), MAX_PORTS),
     shape("SOURCES", MapType::LruHash, size_of::<SourceKey>(), 8, MAX_SOURCES),

@@ -1,12 +1,13 @@
 //! The edge guard: denied sources and floods of openings are dropped at the device, before the kernel's TCP.
 //!
-//! Reading order: [`Edge`] here (a router's part in it), [`prefix`], `maps` (what is pinned), `device` (the program on
-//! it), [`view`] (reading and changing it without a router), `metrics`. What a packet gets is decided in
+//! Reading order: [`Edge`] here (a router's part in it), [`prefix`], `maps` (what is pinned), `owners` (which routers
+//! live), `device` (the program on it), [`view`] (reading and changing it without a router), `metrics`. What a packet gets is decided in
 //! `router_common::edge`. Invariant: it stands beside the router: nothing here can keep one from starting or serving.
 
 mod device;
 mod maps;
 mod metrics;
+mod owners;
 pub mod prefix;
 pub mod view;
 
@@ -19,9 +20,11 @@ use aya::Ebpf;
 use aya::programs::Xdp;
 use router_common::edge::{EdgeLimits, EdgePort, RULE_ALLOW, RULE_DENY};
 
-use crate::account::{KernelError, ensure_bpffs, load_object, lock_pins, one_line, require_for};
+use crate::account::{
+    KernelError, ensure_bpffs, load_object, lock_pins, one_line, require_for, take_link_off,
+};
 
-pub use device::{Device, Mode};
+pub use device::{Device, DeviceId, Mode};
 pub use maps::Rule;
 pub use metrics::EdgePackets;
 pub use prefix::Prefix;
@@ -56,6 +59,9 @@ pub enum EdgeError {
     /// Pinned links cannot be listed or removed.
     #[error("pinned links: {0}")]
     Links(io::Error),
+    /// The marks of living routers cannot be read or changed.
+    #[error("owners of guarded ports: {0}")]
+    Owners(io::Error),
     /// A table is full.
     #[error("no more than {max} {what}")]
     Full {
@@ -91,8 +97,8 @@ pub struct EdgeOptions {
 #[derive(Debug)]
 pub struct Edge {
     dir: PathBuf,
-    port: u16,
-    own: EdgePort,
+    /// Until it stops.
+    held: Option<owners::Held>,
     mode: Mode,
     not_native: Option<String>,
 }
@@ -104,11 +110,11 @@ impl Edge {
     /// [`EdgeError`]; the port is then not guarded by this process.
     pub fn start(options: &EdgeOptions) -> Result<Self, EdgeError> {
         require_for(OBJECT)?;
-        let ifindex = device::index(&options.device)?;
+        let device = device::id(&options.device)?;
         let was_there = maps::directory(&options.pin_dir).exists();
         let dir = create(&options.pin_dir)?;
         let _lock = lock_pins(&dir).map_err(KernelError::pins(&dir))?;
-        let started = Self::attach(options, ifindex, &dir);
+        let started = Self::attach(options, device, &dir);
         if started.is_err() && !was_there {
             // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
             let _ = view::remove_pins(&dir);
@@ -117,7 +123,7 @@ impl Edge {
         started
     }
 
-    fn attach(options: &EdgeOptions, ifindex: u32, dir: &Path) -> Result<Self, EdgeError> {
+    fn attach(options: &EdgeOptions, device: DeviceId, dir: &Path) -> Result<Self, EdgeError> {
         for name in maps::names() {
             maps::open(dir, name)?;
         }
@@ -127,20 +133,17 @@ impl Edge {
         // Where a prefix is both, it is denied.
         let rules = |prefixes: &[Prefix], kind| prefixes.iter().map(move |p| (*p, kind)).collect::<Vec<_>>();
         maps.configure(&[rules(&options.allow, RULE_ALLOW), rules(&options.deny, RULE_DENY)].concat())?;
-        let own = EdgePort { pid: std::process::id(), ifindex };
-        maps.guard(options.port, own)?;
         let program = program(&mut ebpf)?;
-        match device::attach(program, ifindex, dir) {
-            Ok((mode, not_native)) => {
-                release_unused(&mut maps, dir)?;
-                Ok(Self { dir: dir.to_owned(), port: options.port, own, mode, not_native })
-            }
-            Err(error) => {
-                maps.unguard(options.port.into())?;
-                release_unused(&mut maps, dir)?;
-                Err(error)
-            }
-        }
+        let pid = std::process::id();
+        let held = owners::Owner { port: options.port, device, pid }.hold(dir).map_err(EdgeError::Owners)?;
+        let attached = maps
+            .guard(options.port, EdgePort { pid, ifindex: device.ifindex })
+            .and_then(|()| device::attach(program, device, dir));
+        // It counts as living from here on only if it is guarded.
+        let held = attached.is_ok().then_some(held);
+        release_unused(&mut maps, dir)?;
+        let (mode, not_native) = attached?;
+        Ok(Self { dir: dir.to_owned(), held, mode, not_native })
     }
 
     /// How the program is run.
@@ -149,7 +152,7 @@ impl Edge {
         self.mode
     }
 
-    /// Why it is not run natively, if that was tried and refused.
+    /// Why it is not run natively.
     #[must_use]
     pub fn not_native(&self) -> Option<&str> {
         self.not_native.as_deref()
@@ -163,14 +166,10 @@ impl Edge {
         maps::Counters::open(&self.dir).map(EdgePackets)
     }
 
-    fn stop(&self) -> Result<(), EdgeError> {
+    fn stop(&mut self) -> Result<(), EdgeError> {
         let _lock = lock_pins(&self.dir).map_err(KernelError::pins(&self.dir))?;
-        let mut maps = maps::Maps::open(&self.dir)?;
-        // Another router may have taken the port over.
-        if maps.ports()?.contains(&(self.port.into(), self.own)) {
-            maps.unguard(self.port.into())?;
-        }
-        release_unused(&mut maps, &self.dir)
+        drop(self.held.take());
+        release_unused(&mut maps::Maps::open(&self.dir)?, &self.dir)
     }
 }
 
@@ -185,25 +184,20 @@ impl Drop for Edge {
     }
 }
 
-/// Takes out ports of processes that are gone, and programs off devices where none is guarded.
+/// Takes out ports that no living router has, and programs off devices where none is guarded.
 fn release_unused(maps: &mut maps::Maps, dir: &Path) -> Result<(), EdgeError> {
-    for (port, by) in maps.ports()? {
-        if !is_alive(by.pid) {
+    let living = owners::living(dir).map_err(EdgeError::Owners)?;
+    for (port, _) in maps.ports()? {
+        if !living.iter().any(|owner| u32::from(owner.port) == port) {
             maps.unguard(port)?;
         }
     }
-    let used = maps.ports()?;
     for device in device::pinned(dir).map_err(EdgeError::Links)? {
-        if !used.iter().any(|(_, by)| by.ifindex == device.ifindex) {
-            std::fs::remove_file(&device.path).map_err(EdgeError::Links)?;
+        if !living.iter().any(|owner| owner.device == device.id) {
+            take_link_off(&device.path).map_err(EdgeError::Links)?;
         }
     }
-    Ok(())
-}
-
-/// Whether a process runs. Its number may have been given to another; then its port stays guarded for longer.
-fn is_alive(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+    owners::bury(dir).map_err(EdgeError::Owners)
 }
 
 /// Makes the directory of the guard's pins.

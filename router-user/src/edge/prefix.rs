@@ -60,13 +60,20 @@ impl fmt::Display for Prefix {
 }
 
 impl Prefix {
-    /// Its key in the rules.
-    pub(super) fn key(self) -> Key<SourceKey> {
+    /// Its address as a key, and its length in bits.
+    #[must_use]
+    pub fn parts(self) -> (SourceKey, u32) {
         let source = match self.addr {
             IpAddr::V4(v4) => key_v4(v4.octets()),
             IpAddr::V6(v6) => key_v6(v6.octets()),
         };
-        Key::new(FAMILY_BITS + u32::from(self.len), source)
+        (source, u32::from(self.len))
+    }
+
+    /// Its key in the rules.
+    pub(super) fn key(self) -> Key<SourceKey> {
+        let (source, bits) = self.parts();
+        Key::new(FAMILY_BITS + bits, source)
     }
 
     /// The prefix of a key; `None` for what no prefix has (it came from a map).

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use router_common::edge::{EdgeLimits, RULE_ALLOW, RULE_DENY, Verdict};
 
 use super::maps::{self, Counters, Maps, Rule};
-use super::{Device, EdgeError, Prefix, device, is_alive};
-use crate::account::{KernelError, lock_pins};
+use super::owners::{self, Owner};
+use super::{Device, EdgeError, Prefix, device};
+use crate::account::{KernelError, lock_pins, take_link_off};
 
 /// What a rule says of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +64,28 @@ pub struct EdgeState {
 pub fn state(pin_dir: &Path) -> Result<EdgeState, EdgeError> {
     let path = maps::directory(pin_dir);
     let open = Maps::open(&path)?;
-    let port = |(port, by): (u32, router_common::edge::EdgePort)| Port {
-        port,
-        pid: by.pid,
-        is_alive: is_alive(by.pid),
-    };
+    let living = living(&path)?;
     Ok(EdgeState {
         devices: device::pinned(&path).map_err(EdgeError::Links)?,
-        ports: open.ports()?.into_iter().map(port).collect(),
+        ports: open.ports()?.into_iter().flat_map(|(port, by)| of_port(port, by.pid, &living)).collect(),
         rules: open.rules()?,
         limits: open.limits()?,
         packets: Counters::open(&path)?.read()?,
         path,
     })
+}
+
+/// The living routers of a port, or the dead one that guarded it last.
+fn of_port(port: u32, last: u32, living: &[Owner]) -> Vec<Port> {
+    let of_port = living.iter().filter(|owner| u32::from(owner.port) == port);
+    let ports: Vec<_> = of_port.map(|owner| Port { port, pid: owner.pid, is_alive: true }).collect();
+    if ports.is_empty() { vec![Port { port, pid: last, is_alive: false }] } else { ports }
+}
+
+/// The living routers, looked at while none starts.
+fn living(dir: &Path) -> Result<Vec<Owner>, EdgeError> {
+    let _lock = lock_pins(dir).map_err(KernelError::pins(dir))?;
+    owners::living(dir).map_err(EdgeError::Owners)
 }
 
 /// Adds a rule, in place of any other of the same prefix.
@@ -126,11 +136,10 @@ pub struct Pinned {
 /// The directory cannot be listed.
 pub fn pinned(pin_dir: &Path) -> Result<Pinned, EdgeError> {
     let dir = maps::directory(pin_dir);
-    let mut pids: Vec<u32> = match Maps::open(&dir).and_then(|maps| maps.ports()) {
-        Ok(ports) => ports.into_iter().map(|(_, by)| by.pid).filter(|pid| is_alive(*pid)).collect(),
-        // What cannot be read is in use by no router of this version.
-        Err(_) => Vec::new(),
-    };
+    if !dir.is_dir() {
+        return Ok(Pinned::default());
+    }
+    let mut pids: Vec<u32> = living(&dir)?.into_iter().map(|owner| owner.pid).collect();
     pids.sort_unstable();
     pids.dedup();
     Ok(Pinned {
@@ -160,8 +169,9 @@ pub fn detach(pin_dir: &Path) -> Result<(), EdgeError> {
 /// Removes every link and map in a directory, and the directory.
 pub(super) fn remove_pins(dir: &Path) -> io::Result<()> {
     for device in device::pinned(dir)? {
-        fs::remove_file(&device.path)?;
+        take_link_off(&device.path)?;
     }
+    owners::remove_all(dir)?;
     for map in maps::names().map(|name| dir.join(name)).filter(|path| path.exists()) {
         fs::remove_file(map)?;
     }

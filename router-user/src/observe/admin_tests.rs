@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, serve};
-use crate::account::KernelRow;
+use crate::account::{KernelRow, Sign, Suspicion};
 use crate::observe::IndexStatus;
 use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
@@ -44,6 +44,7 @@ fn backend(row: usize) -> BackendStatus {
         own: InFlight { requests: 3, q_tokens: 100, c_tokens: 900 },
         others: InFlight { requests: 2, ..InFlight::default() },
         foreign: Signal::Unknown(Why::NeverHeard),
+        in_band: Signal::known(6, Nanos(9_000_000_000)),
         report: Report { running: Signal::known(4, Nanos(8_000_000_000)), ..Report::default() },
         seats: Seats::ProvenByUse(4),
         kv_tokens: 400_000,
@@ -60,6 +61,7 @@ fn backend(row: usize) -> BackendStatus {
         backoff_until: Nanos(0),
         scrape_failures: [0, 1, 0, 0],
         kernel: Some(KernelRow { load: KERNEL, has_phases: true }),
+        suspect: Some(Suspicion { sign: Sign::Silent, seconds: 31.25, requests: 7 }),
     }
 }
 
@@ -72,8 +74,10 @@ fn source() -> Arc<Fixed> {
     silent.snapshot.ready = false;
     silent.snapshot.models = Models::Unknown;
     silent.snapshot.report = Report::default();
+    silent.snapshot.in_band = Signal::default();
     silent.backoff_until = Nanos(12_000_000_000);
     silent.kernel = None;
+    silent.suspect = None;
     let kernel = KernelStatus { line: "counts".to_owned(), programs: vec![("track_conns", true)] };
     let (policy, uptime) = (PolicyName::PrefixCost, Duration::from_secs(5));
     Arc::new(Fixed(Mutex::new(Status {
@@ -104,12 +108,16 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
         format!("unlatch_backend_in_flight{labels} 5"),
         format!("unlatch_backend_reported_running{labels} 4"),
         format!("unlatch_backend_report_age_seconds{labels} 2"),
+        format!("unlatch_backend_in_band_in_flight{labels} 6"),
+        format!("unlatch_backend_in_band_age_seconds{labels} 1"),
         format!("unlatch_backend_kernel_connections{labels} 6"),
         format!("unlatch_backend_kernel_awaiting{labels} 3"),
         format!("unlatch_backend_kernel_streaming{labels} 4"),
         format!("unlatch_backend_kernel_unknown{labels} 0"),
         format!("unlatch_backend_kernel_foreign{labels} 1"),
         r#"unlatch_count_drift{backend="http://b0"} 1"#.to_owned(),
+        r#"unlatch_backend_suspect{backend="http://b0",sign="silent"} 1"#.to_owned(),
+        r#"unlatch_backend_suspect{backend="http://b0",sign="reset"} 0"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b0",state="ready"} 1"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="ready"} 0"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="backed_off"} 1"#.to_owned(),
@@ -122,6 +130,8 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
         "reported_running",
         "reported_waiting",
         "report_age_seconds",
+        "in_band_in_flight",
+        "in_band_age_seconds",
         "kernel_connections",
         "kernel_awaiting",
         "kernel_streaming",

@@ -14,7 +14,7 @@ use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats
 use serde_json::{Value, json};
 
 use super::encode::{counters, gauges};
-use crate::account::KernelRow;
+use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::ScrapeFailure;
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
@@ -79,6 +79,8 @@ pub struct BackendStatus {
     pub scrape_failures: [u64; ScrapeFailure::ALL.len()],
     /// What the kernel sees of it; `None` without it.
     pub kernel: Option<KernelRow>,
+    /// Whether that is a bad sign.
+    pub suspect: Option<Suspicion>,
 }
 
 /// The pool of a backend, for labels: its configured model, or `default`.
@@ -123,6 +125,7 @@ impl BackendStatus {
             "q_tokens": { "own": s.own.q_tokens, "others": s.others.q_tokens },
             "c_tokens": { "own": s.own.c_tokens, "others": s.others.c_tokens },
             "foreign": signal(&s.foreign, now),
+            "in_band": signal(&s.in_band, now),
             "running": signal(&s.report.running, now),
             "waiting": signal(&s.report.waiting, now),
             "seats": { "value": seats, "source": seats_source },
@@ -132,6 +135,7 @@ impl BackendStatus {
             "chars_per_token": learned(s.chars_per_token),
             "index_blocks": s.index_blocks,
             "scrape_failures": failures.map(|(why, n)| (why.as_str().to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+            "suspect": self.suspect.as_ref().map(suspicion),
             "kernel": self.kernel.as_ref().map(|row| kernel_row(row, self.in_flight())),
         })
     }
@@ -169,6 +173,14 @@ fn signal<T: Copy + Into<Value>>(signal: &Signal<T>, now: Nanos) -> Value {
     }
 }
 
+fn suspicion(suspicion: &Suspicion) -> Value {
+    json!({
+        "sign": suspicion.sign.as_str(),
+        "seconds": suspicion.seconds,
+        "why": suspicion.to_string(),
+    })
+}
+
 fn learned(value: Option<(f64, u64)>) -> Value {
     value.map_or(Value::Null, |(value, samples)| json!({ "value": value, "samples": samples }))
 }
@@ -190,6 +202,8 @@ fn kernel_row(row: &KernelRow, in_flight: u64) -> Value {
         "opened": load.opened,
         "closed": load.closed,
         "resets": load.resets,
+        "retransmits": load.retransmits,
+        "zero_windows": row.has_phases.then_some(load.zero_windows),
         "awaiting": row.awaiting(),
         "streaming": row.streaming(),
         "unknown": row.unknown(),
@@ -214,7 +228,7 @@ impl fmt::Debug for StatusCollector {
 /// One gauge of every backend: name, help, and its value where it is known.
 type BackendGauge = (&'static str, &'static str, fn(&BackendStatus, Nanos) -> Option<f64>);
 
-const BACKEND_GAUGES: [BackendGauge; 11] = [
+const BACKEND_GAUGES: [BackendGauge; 13] = [
     ("unlatch_backend_in_flight", "Requests in flight, over the host's router processes", |b, _| {
         Some(b.in_flight() as f64)
     }),
@@ -226,6 +240,12 @@ const BACKEND_GAUGES: [BackendGauge; 11] = [
     }),
     ("unlatch_backend_report_age_seconds", "Seconds since the engine's last usable report", |b, now| {
         b.snapshot.report.running.age_seconds(now)
+    }),
+    ("unlatch_backend_in_band_in_flight", "All requests at the engine, as its host told in band", |b, _| {
+        b.snapshot.in_band.value().map(f64::from)
+    }),
+    ("unlatch_backend_in_band_age_seconds", "Seconds since its host told that", |b, now| {
+        b.snapshot.in_band.age_seconds(now)
     }),
     ("unlatch_backend_seats", "Requests the engine is taken to run at once", |b, _| {
         Some(f64::from(seats(b.snapshot.seats).0))
@@ -277,6 +297,12 @@ impl Collector for StatusCollector {
             STATES.map(|s| ([("backend", b.url.as_str()), ("state", s)], u32::from(s == now_in)))
         });
         gauges(&mut encoder, "unlatch_backend_state", "1 for the state the backend is in", states)?;
+        let suspects = status.backends.iter().filter(|b| b.kernel.is_some()).flat_map(|b| {
+            let now = b.suspect.map(|suspicion| suspicion.sign);
+            Sign::ALL
+                .map(|s| ([("backend", b.url.as_str()), ("sign", s.as_str())], u32::from(Some(s) == now)))
+        });
+        gauges(&mut encoder, "unlatch_backend_suspect", "1 for the bad sign the kernel sees", suspects)?;
         let programs = status.kernel.programs.iter().map(|(name, on)| ([("program", *name)], u32::from(*on)));
         gauges(&mut encoder, "unlatch_kernel_attached", "Whether each program is attached", programs)?;
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u32)];

@@ -60,6 +60,7 @@ pub struct RequestMetrics {
     retries: [Counter; Retry::ALL.len()],
     matched_tokens: Counter,
     prompt_tokens: Counter,
+    moved: Counter,
     ttft: Histogram,
     cancel: Histogram,
     retries_refused: Counter,
@@ -106,6 +107,7 @@ impl RequestMetrics {
             retries: Retry::ALL.map(|r| retries.get_or_create_owned(&[("reason", r.as_str().into())])),
             matched_tokens: Counter::default(),
             prompt_tokens: Counter::default(),
+            moved: Counter::default(),
             ttft: Histogram::new(SECONDS),
             cancel: Histogram::new(CANCEL_SECONDS),
             retries_refused: Counter::default(),
@@ -122,6 +124,9 @@ impl RequestMetrics {
             "Prompt tokens placed, estimated",
             metrics.prompt_tokens.clone(),
         );
+        let help =
+            "Requests placed anew because another router process chose the same backend at the same moment";
+        registry.register("unlatch_decisions_moved", help, metrics.moved.clone());
         let help = "From dispatch to the first byte of the answer's body";
         registry.register("unlatch_ttft_seconds", help, metrics.ttft.clone());
         let help = "From a client's leaving to the close of the connection to the engine";
@@ -174,6 +179,11 @@ impl RequestMetrics {
     /// The router answered with an error itself.
     pub fn refused(&self, why: Refusal) {
         self.refused[why as usize].inc();
+    }
+
+    /// A request was placed anew, as another process had chosen the same.
+    pub fn moved(&self) {
+        self.moved.inc();
     }
 
     /// A request is sent again.

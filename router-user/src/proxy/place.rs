@@ -185,6 +185,9 @@ impl Proxy {
             placed.matched_tokens,
             placed.prompt_tokens,
         );
+        if placed.moved {
+            self.shared.metrics.moved();
+        }
         Ok(picked)
     }
 

@@ -45,6 +45,8 @@ impl Process {
             listen,
             "--admin-listen",
             "127.0.0.1:0",
+            "--gossip-dir",
+            "off",
             "--kernel",
             "off",
             "--backend",
@@ -61,7 +63,7 @@ impl Process {
 
     /// A router with further flags and environment, that answers on its admin listener.
     pub(crate) fn serve_with(admin: &str, command: &mut Command) -> Self {
-        command.args(["--admin-listen", admin, "--kernel", "off"]);
+        command.args(["--admin-listen", admin, "--kernel", "off", "--gossip-dir", "off"]);
         let process = Self(command.spawn().unwrap());
         let end = Instant::now() + DEADLINE;
         while TcpStream::connect(admin).is_err() {

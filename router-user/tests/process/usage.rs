@@ -29,8 +29,17 @@ fn wrong_usage_is_64_and_names_it() {
 fn a_port_in_use_is_69_and_names_it() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
-    let (code, stderr) =
-        run(&["serve", "--kernel", "off", "--listen", &addr, "--admin-listen", "127.0.0.1:0"]);
+    let (code, stderr) = run(&[
+        "serve",
+        "--kernel",
+        "off",
+        "--gossip-dir",
+        "off",
+        "--listen",
+        &addr,
+        "--admin-listen",
+        "127.0.0.1:0",
+    ]);
     assert_eq!(code, Some(69), "{stderr}");
     assert!(stderr.contains(&addr), "{stderr}");
 }

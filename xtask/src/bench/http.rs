@@ -4,9 +4,10 @@
 //! Owns the comparison, and when a run is not valid; requests, client and figures are `unlatch replay --url`'s, the
 //! processes `stage`'s. Invariant: both sides get the same requests, and seconds are the engine model's.
 
-mod stage;
+mod several;
+pub(super) mod stage;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -41,6 +42,10 @@ struct Options {
     /// Decides the arrivals
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+    /// Router processes that take the requests in turn and share counts and gossip, 1 to 16: beside one process alone.
+    /// More than one needs root and a BPF file system
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    routers: u8,
     /// A trace of `unlatch replay` [default: Mooncake's conversations in ../shared/traces]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -59,22 +64,31 @@ pub(super) fn run(ws: &Workspace, rest: &[String]) -> Result<()> {
         return Ok(());
     }
     let router = build::router(ws, Profile::Release)?;
+    let (one, _) = measure(&router, &trace, &options, 1)?;
+    if options.routers == 1 {
+        return one.judge();
+    }
+    let (all, stage) = measure(&router, &trace, &options, usize::from(options.routers))?;
+    several::judge(&one, &all, &stage)
+}
+
+/// Sends all requests to so many routers, and prints what came of it.
+fn measure(router: &Path, trace: &Path, options: &Options, routers: usize) -> Result<(Compared, Stage)> {
     let engine = ["--profile", PROFILE, "--kv-tokens", KV_TOKENS];
-    let stage = Stage::start(&router, ENGINES, &engine, options.time_scale)?;
+    let stage = Stage::start(router, ENGINES, &engine, options.time_scale, routers)?;
     let load_before = load_average();
-    let mut replay = Command::new(&router);
+    let mut replay = Command::new(router);
     replay
         .args(["replay", "--json", "--policy", "prefix-cost", "--profile", PROFILE])
         .args(["--kv-tokens", KV_TOKENS, "--engines", &ENGINES.to_string(), "--load", LOAD])
         .args(["--seed", &options.seed.to_string(), "--arrivals", &options.requests.to_string()])
-        .args(["--time-scale", &options.time_scale.to_string(), "--url", &format!("http://{}", stage.addr)])
+        .args(["--time-scale", &options.time_scale.to_string(), "--url", &stage.urls()])
         .arg("--trace")
-        .arg(&trace)
+        .arg(trace)
         .stderr(Stdio::inherit());
     let rows = run::capture(&mut replay)?;
-    drop(stage);
     println!(
-        "{ENGINES} engines of {PROFILE} at load {LOAD}, {} requests at {} x real time, seed {}; load average {load_before}, then {}",
+        "router processes: {routers}; {ENGINES} engines of {PROFILE} at load {LOAD}, {} requests at {} x real time, seed {}; load average {load_before}, then {}",
         options.requests,
         options.time_scale,
         options.seed,
@@ -82,7 +96,7 @@ pub(super) fn run(ws: &Workspace, rest: &[String]) -> Result<()> {
     );
     let compared = Compared::of(&rows)?;
     compared.lines(options.time_scale).iter().for_each(|line| println!("{line}"));
-    compared.judge()
+    Ok((compared, stage))
 }
 
 /// The two rows of the replay.
@@ -123,7 +137,19 @@ impl Compared {
     }
 
     fn judge(&self) -> Result<()> {
+        self.check()?;
         let (http, replay) = (number(&self.http, "ttft_mean_s"), number(&self.replay, "ttft_mean_s"));
+        let ratio = http / replay;
+        if !(RATIO.0..=RATIO.1).contains(&ratio) {
+            bail!("mean TTFT over HTTP is {ratio:.3} x the replay's, not {} to {}", RATIO.0, RATIO.1);
+        }
+        println!("mean TTFT over HTTP is {ratio:.3} x the replay's ({} to {}: met)", RATIO.0, RATIO.1);
+        Ok(())
+    }
+
+    /// Whether the run is valid.
+    fn check(&self) -> Result<()> {
+        let replay = number(&self.replay, "ttft_mean_s");
         let refused = number(&self.http, "refused") + number(&self.replay, "refused");
         if refused > 0.0 {
             bail!("not valid: {refused} requests failed");
@@ -132,23 +158,18 @@ impl Compared {
         if late.is_nan() || late > LATE_MAX * replay {
             bail!("not valid: the client was late, so the machine is too busy for this time scale");
         }
-        let ratio = http / replay;
-        if !(RATIO.0..=RATIO.1).contains(&ratio) {
-            bail!("mean TTFT over HTTP is {ratio:.3} x the replay's, not {} to {}", RATIO.0, RATIO.1);
-        }
-        println!("mean TTFT over HTTP is {ratio:.3} x the replay's ({} to {}: met)", RATIO.0, RATIO.1);
         Ok(())
     }
 }
 
 /// Of the last minute.
-fn load_average() -> String {
+pub(super) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().filter(|word| !word.is_empty()).unwrap_or("unknown").to_owned()
 }
 
 /// Not a number where there is none: it fails every comparison.
-fn number(row: &Value, metric: &str) -> f64 {
+pub(super) fn number(row: &Value, metric: &str) -> f64 {
     row[metric].as_f64().unwrap_or(f64::NAN)
 }
 

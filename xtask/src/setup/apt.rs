@@ -1,5 +1,5 @@
-//! A private apt: reads Debian's archive with lists, cache and sources of its own, so that fetching one file
-//! needs no root and the system's apt does not change.
+//! A private apt: reads Debian's archive with lists, cache and sources of its own, so that fetching
+//! a file needs no root and the system's apt does not change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use anyhow::{Context, Result, bail};
 use crate::run;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// A list that cannot be fetched is an error only when asked for.
+const UPDATE: [&str; 4] = ["-qq", "-o", "APT::Update::Error-Mode=any", "update"];
 const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 
 /// apt's state in a directory of ours.
@@ -33,7 +35,7 @@ impl PrivateApt {
         let mirror = system_mirror();
         fs::write(dir.join("sources.list"), format!("deb [signed-by={KEYRING}] {mirror} {suite} main\n"))?;
         let apt = Self { dir: dir.to_path_buf() };
-        run::retry(3, "apt-get update", || run::capture(apt.command("apt-get").args(["-qq", "update"])))
+        run::retry(3, "apt-get update", || run::capture(apt.command("apt-get").args(UPDATE)))
             .with_context(|| format!("{mirror} {suite} cannot be read"))?;
         Ok(apt)
     }
@@ -46,21 +48,37 @@ impl PrivateApt {
         Ok(parse_madison(&run::capture(self.command("apt-cache").args(["madison", package]))?))
     }
 
-    /// Downloads one package of an exact version and unpacks it into `into`.
+    /// The first package that this one depends on and whose name begins so.
+    ///
+    /// # Errors
+    /// When apt-cache fails, as it does for an unknown package.
+    pub(crate) fn dependency(&self, package: &str, prefix: &str) -> Result<Option<String>> {
+        Ok(parse_depends(&run::capture(self.command("apt-cache").args(["depends", package]))?, prefix))
+    }
+
+    /// Downloads one package, by name or as `name=version`, and unpacks it into `into`.
     ///
     /// # Errors
     /// When the download or dpkg fails.
-    pub(crate) fn unpack(&self, package: &str, version: &str, into: &Path) -> Result<()> {
-        let wanted = format!("{package}={version}");
+    pub(crate) fn unpack(&self, wanted: &str, into: &Path) -> Result<()> {
         let mut download = self.command("apt-get");
-        download.args(["-qq", "download", &wanted]).current_dir(&self.dir);
-        run::retry(3, &wanted, || run::capture(&mut download))?;
-        let deb = fs::read_dir(&self.dir)?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .with_context(|| format!("apt-get left no file of {wanted}"))?;
-        run::capture(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(into))?;
-        Ok(())
+        download.args(["-qq", "download", wanted]).current_dir(&self.dir);
+        run::retry(3, wanted, || run::capture(&mut download))?;
+        extract_all(&self.dir, into)
+    }
+
+    /// Unpacks packages and all they need, down to libc, into `into`.
+    ///
+    /// # Errors
+    /// When a download or dpkg fails.
+    pub(crate) fn unpack_with_dependencies(&self, packages: &[&str], into: &Path) -> Result<()> {
+        let mut download = self.command("apt-get");
+        // The private state has nothing installed, so that all of it is wanted.
+        download
+            .args(["-qq", "--yes", "--no-install-recommends", "--download-only", "install"])
+            .args(packages);
+        run::retry(3, &packages.join(", "), || run::capture(&mut download))?;
+        extract_all(&self.dir.join("cache/archives"), into)
     }
 
     fn command(&self, program: &str) -> Command {
@@ -84,6 +102,18 @@ impl PrivateApt {
         }
         command
     }
+}
+
+/// Unpacks every package file of a directory, and removes them.
+fn extract_all(from: &Path, into: &Path) -> Result<()> {
+    let files = fs::read_dir(from)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|kind| kind == "deb")).collect();
+    anyhow::ensure!(!files.is_empty(), "apt-get left no package in {}", from.display());
+    for file in files {
+        run::capture(Command::new("dpkg-deb").arg("--extract").arg(&file).arg(into))?;
+        fs::remove_file(&file)?;
+    }
+    Ok(())
 }
 
 /// The mirror that this machine's own apt uses for Debian, since another may not be reachable.
@@ -110,6 +140,11 @@ fn parse_madison(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned())).collect()
 }
 
+fn parse_depends(text: &str, prefix: &str) -> Option<String> {
+    let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    names.into_iter().find(|name| name.starts_with(prefix)).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +166,12 @@ mod tests {
         let text = "  rust-src | 1.97.1+dfsg1-1 | http://m x/main amd64 Packages\n rust-src | 1.95.0+dfsg1-2 | http://m\n";
         assert_eq!(parse_madison(text), ["1.97.1+dfsg1-1", "1.95.0+dfsg1-2"]);
         assert!(parse_madison("").is_empty());
+    }
+
+    #[test]
+    fn a_dependency_is_found_by_its_beginning() {
+        let text = "linux-image-7-cloud\n  Depends: linux-base\n |Depends: initramfs-tools\n  Depends: linux-binary-7-cloud\n  Conflicts: linux-image-7-unsigned\n";
+        assert_eq!(parse_depends(text, "linux-binary-").as_deref(), Some("linux-binary-7-cloud"));
+        assert_eq!(parse_depends(text, "linux-image-"), None, "a conflict is none");
     }
 }

@@ -7,6 +7,8 @@
 
 mod apt;
 pub(crate) mod debian;
+pub(crate) mod emulator;
+pub(crate) mod guest_kernel;
 pub(crate) mod rust_src;
 pub(crate) mod sdk;
 pub(crate) mod tools;

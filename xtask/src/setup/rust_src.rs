@@ -88,7 +88,7 @@ fn unpack_from_debian(ws: &Workspace, rustc: &Rustc) -> Result<String> {
     };
     println!("  rust-src: fetching Debian's {version} (45 MB)");
     let unpacked = work.join("unpacked");
-    apt.unpack("rust-src", version, &unpacked)?;
+    apt.unpack(&format!("rust-src={version}"), &unpacked)?;
     let library = unpacked.join(format!("usr/src/rustc-{}/library", rustc.release));
     if !is_complete(&library) {
         bail!("Debian's rust-src {version} has no {}", library.display());

@@ -1,17 +1,19 @@
 //! `test`: every tier that this machine can run, counted honestly.
 //!
-//! Tiers: `unit` (tests beside the code and in `tests/` of the crates), `doc`, and one for each test binary of the
-//! package router-tests. All are selected from the same default members, so that cargo resolves one set of
-//! features and compiles every dependency once; but `long`, of `--long`, is built with optimisation. Invariant: the
-//! last line is the sum of all tiers, and a tier that does not build is a failure in it.
+//! Tiers: `unit` (tests beside the code and in `tests/` of the crates), `doc`, one for each test binary of the
+//! package router-tests, and `matrix` (the router on other kernels). What cargo tests is selected from the same
+//! default members, so that it resolves one set of features and compiles every dependency once; but `long`, of
+//! `--long`, is built with optimisation. Invariant: the last line is the sum of all tiers, and a tier that does not
+//! build is a failure in it.
 
+mod matrix;
 mod parse;
 
 use std::io::{BufRead, BufReader};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::build::{self, Profile};
 use crate::ebpf;
@@ -21,22 +23,34 @@ use crate::setup::{self, sdk};
 use crate::test::parse::{Parser, Totals};
 
 const TIER_PACKAGE: &str = "router-tests";
+/// Name of [`long_tier`].
+const LONG: &str = "long";
 
 /// Far beyond what a tier takes: a test that hangs must not hang the gate. Compiling is done before.
 const LIMIT: Duration = Duration::from_secs(600);
 const LONG_LIMIT: Duration = Duration::from_secs(3600);
 
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(crate) struct Args {
     /// Also what takes minutes per case
     #[arg(long)]
     long: bool,
+    /// Only this tier; repeatable
+    #[arg(long, value_name = "NAME")]
+    tier: Vec<String>,
 }
 
-/// One `cargo test`.
+/// What is run and counted together.
 struct Tier {
     name: String,
-    selection: Vec<String>,
+    tests: Tests,
+}
+
+enum Tests {
+    /// A `cargo test` of this selection.
+    Cargo(Vec<String>),
+    /// [`matrix`].
+    Matrix,
 }
 
 /// The verb.
@@ -45,20 +59,20 @@ struct Tier {
 /// When there is nothing to test with. A failed test is an exit code, so that the totals stay the last line.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::everything(ws)?;
-    let totals = all_tiers(ws, args.long)?;
+    let totals = all_tiers(ws, args)?;
     println!("{}", totals.line());
     Ok(if totals.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Builds and runs every tier, prints each skip with its reason.
+/// Builds and runs the tiers that are asked for, prints each skip with its reason.
 ///
 /// # Errors
-/// When cargo itself cannot be used.
-pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
+/// When cargo itself cannot be used, or there is no such tier.
+pub(crate) fn all_tiers(ws: &Workspace, args: &Args) -> Result<Totals> {
     let mut tiers = tiers(ws)?;
-    if is_long {
-        tiers.push(long_tier());
-    }
+    tiers.push(Tier { name: "matrix".to_owned(), tests: Tests::Matrix });
+    tiers.push(long_tier());
+    let tiers = chosen(tiers, args)?;
     let mut totals = Totals::default();
     if let Err(error) = build_all(ws) {
         println!("error: {error:#}");
@@ -70,7 +84,11 @@ pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
     for tier in &tiers {
         println!("\n== {}", tier.name);
         let started = Instant::now();
-        let (of_tier, skipped) = run_tier(ws, tier, is_long)?;
+        let is_long = args.long || tier.name == LONG;
+        let (of_tier, skipped) = match &tier.tests {
+            Tests::Cargo(selection) => run_cargo(ws, &tier.name, selection, is_long)?,
+            Tests::Matrix => matrix::run(ws, is_long)?,
+        };
         rows.push(format!("{:>7.1} s  {:<8} {}", started.elapsed().as_secs_f64(), tier.name, of_tier.line()));
         skips.extend(skipped.into_iter().map(|skip| format!("SKIP {} {skip}", tier.name)));
         totals.add(of_tier);
@@ -82,6 +100,20 @@ pub(crate) fn all_tiers(ws: &Workspace, is_long: bool) -> Result<Totals> {
     Ok(totals)
 }
 
+/// The tiers that are named; else all, but `long` only if asked for.
+fn chosen(mut tiers: Vec<Tier>, args: &Args) -> Result<Vec<Tier>> {
+    let is_known = |name: &&String| tiers.iter().any(|tier| tier.name == **name);
+    if let Some(unknown) = args.tier.iter().find(|name| !is_known(name)) {
+        let names: Vec<_> = tiers.iter().map(|tier| tier.name.as_str()).collect();
+        bail!("no tier {unknown}; there are {}", names.join(", "));
+    }
+    tiers.retain(|tier| match args.tier.as_slice() {
+        [] => args.long || tier.name != LONG,
+        named => named.contains(&tier.name),
+    });
+    Ok(tiers)
+}
+
 /// The object, and everything that a tier compiles or starts. With the tests, so that the router is built with the
 /// features that they give its dependencies.
 fn build_all(ws: &Workspace) -> Result<()> {
@@ -89,11 +121,16 @@ fn build_all(ws: &Workspace) -> Result<()> {
     run::show(run::cargo().args(["build", "--locked", "--lib", "--bins", "--tests"]).current_dir(&ws.root))
 }
 
-fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<String>)> {
+fn run_cargo(
+    ws: &Workspace,
+    name: &str,
+    selection: &[String],
+    is_long: bool,
+) -> Result<(Totals, Vec<String>)> {
     let mut cargo = run::cargo();
     cargo
         .args(["test", "--locked", "--no-fail-fast"])
-        .args(&tier.selection)
+        .args(selection)
         // libtest shows the output of a passed test, and so its skip, only when asked.
         .args(["--", "--show-output"])
         .env("UNLATCH_BIN", build::binary(ws, Profile::Dev))
@@ -119,7 +156,7 @@ fn run_tier(ws: &Workspace, tier: &Tier, is_long: bool) -> Result<(Totals, Vec<S
         }
     }
     if watchdog.stop() {
-        println!("error: tier {} did not end within {} s and was killed", tier.name, limit.as_secs());
+        println!("error: tier {} did not end within {} s and was killed", name, limit.as_secs());
     }
     Ok(parser.finish(child.wait()?.success()))
 }
@@ -133,7 +170,7 @@ fn tiers(ws: &Workspace) -> Result<Vec<Tier>> {
 /// What would take an hour without optimisation: built for itself, as the others run as they are developed.
 fn long_tier() -> Tier {
     let selection = ["--release", "-p", "router-policy", "--test", "churn"].map(str::to_owned).into();
-    Tier { name: "long".to_owned(), selection }
+    Tier { name: LONG.to_owned(), tests: Tests::Cargo(selection) }
 }
 
 /// The tiers, from cargo's description of the workspace.
@@ -148,15 +185,15 @@ fn tiers_in(metadata: &str) -> Result<Vec<Tier>> {
             };
             let selection = ["--test".to_owned(), name.to_owned()];
             if package["name"] == TIER_PACKAGE {
-                named.push(Tier { name: name.to_owned(), selection: selection.into() });
+                named.push(Tier { name: name.to_owned(), tests: Tests::Cargo(selection.into()) });
             } else {
                 unit.extend(selection);
             }
         }
     }
     let mut tiers = vec![
-        Tier { name: "unit".to_owned(), selection: unit },
-        Tier { name: "doc".to_owned(), selection: vec!["--doc".to_owned()] },
+        Tier { name: "unit".to_owned(), tests: Tests::Cargo(unit) },
+        Tier { name: "doc".to_owned(), tests: Tests::Cargo(vec!["--doc".to_owned()]) },
     ];
     tiers.append(&mut named);
     Ok(tiers)
@@ -173,7 +210,11 @@ mod tests {
             {"name":"router-tests","targets":[{"name":"router_tests","kind":["lib"]},
                 {"name":"sim","kind":["test"]},{"name":"kernel","kind":["test"]}]}]}"#;
         let tiers = tiers_in(metadata).unwrap();
-        let list: Vec<_> = tiers.iter().map(|tier| (tier.name.as_str(), tier.selection.join(" "))).collect();
+        let selection = |tier: &Tier| match &tier.tests {
+            Tests::Cargo(selection) => selection.join(" "),
+            Tests::Matrix => String::new(),
+        };
+        let list: Vec<_> = tiers.iter().map(|tier| (tier.name.as_str(), selection(tier))).collect();
         let want = [
             ("unit", "--lib --bins --test props"),
             ("doc", "--doc"),
@@ -181,5 +222,22 @@ mod tests {
             ("kernel", "--test kernel"),
         ];
         assert_eq!(list, want.map(|(name, selection)| (name, selection.to_owned())));
+    }
+
+    #[test]
+    fn a_tier_alone_is_named_and_long_is_asked_for() {
+        let names = |tier: &[&str], long| {
+            let all = ["unit", "sim", LONG].map(|name| Tier { name: name.to_owned(), tests: Tests::Matrix });
+            let tier = tier.iter().map(|&name| name.to_owned()).collect();
+            let names: Vec<_> =
+                chosen(all.into(), &Args { long, tier })?.into_iter().map(|tier| tier.name).collect();
+            anyhow::Ok(names.join(" "))
+        };
+        assert_eq!(names(&[], false).unwrap(), "unit sim");
+        assert_eq!(names(&[], true).unwrap(), "unit sim long");
+        assert_eq!(names(&["sim"], true).unwrap(), "sim");
+        assert_eq!(names(&["long"], false).unwrap(), "long");
+        let error = names(&["sim", "simm"], false).unwrap_err().to_string();
+        assert_eq!(error, "no tier simm; there are unit, sim, long");
     }
 }

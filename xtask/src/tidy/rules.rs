@@ -93,6 +93,19 @@ const BANS: &[Ban] = &[
         reason: STAGES,
     },
     Ban {
+        within: &["router-user/src/gossip"],
+        except: &[],
+        paths: &[
+            "crate::accept",
+            "crate::parse",
+            "crate::forward",
+            "crate::account",
+            "crate::backends",
+            "crate::proxy",
+        ],
+        reason: "placements come and go through functions that app gives",
+    },
+    Ban {
         within: USER,
         except: &[
             "router-user/src/app",

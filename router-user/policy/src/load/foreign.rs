@@ -1,9 +1,14 @@
-//! Requests at an engine that are not ours: what its report says beyond our own count, fading with age.
+//! Requests at an engine that are not ours: what its report, or its host in band, says beyond our own count, fading
+//! with age. One source at a time, the fresher.
 
 use std::time::Duration;
 
+use super::table::Told;
 use crate::signal::{Signal, Why};
 use crate::time::Nanos;
+
+/// No engine has more in flight: a greater total is an engine's nonsense, or a lie.
+const TOTAL_MAX: u32 = 65_535;
 
 /// Foreign requests in flight at one engine (policy.md's F).
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,9 +24,23 @@ impl Foreign {
     /// report cannot lower our own count.
     pub fn on_report(&mut self, now: Nanos, total: Option<u32>, ours: u32) {
         self.at_report = match total {
-            Some(total) => Signal::known(total.saturating_sub(ours), now),
+            Some(total) => Signal::known(total.min(TOTAL_MAX).saturating_sub(ours), now),
             None => Signal::default(),
         };
+    }
+
+    /// This, or what was told in band if that is fresher.
+    #[must_use]
+    pub fn or_fresher(self, now: Nanos, told: Option<Told>) -> Self {
+        let Some(Told { in_flight, ours, at }) = told else { return self };
+        // It came between the reading of the clock and now, or a map holds nonsense.
+        let at = at.min(now);
+        if matches!(self.at_report, Signal::Known { at: reported, .. } if reported >= at) {
+            return self;
+        }
+        let mut in_band = Self::NONE;
+        in_band.on_report(at, Some(in_flight), ours);
+        in_band
     }
 
     /// Foreign requests now, fading linearly to nothing over `fade` since the report; unknown without a report.
@@ -40,7 +59,42 @@ impl Foreign {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Foreign, Nanos};
+    use super::{Duration, Foreign, Nanos, TOTAL_MAX, Told};
+
+    const FADE: Duration = Duration::from_secs(3);
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_fresher_of_report_and_band_counts_and_nothing_heard_is_unknown() {
+        let told = |seconds| Some(Told { in_flight: 9, ours: 4, at: at(seconds) });
+        let value = |f: Foreign, told, now| f.or_fresher(now, told).now(now, FADE).value();
+        assert_eq!(value(Foreign::NONE, None, at(5)), None);
+        assert_eq!(value(Foreign::NONE, told(5), at(5)), Some(5.0));
+        let mut f = Foreign::default();
+        f.on_report(at(5), Some(2), 0);
+        assert_eq!(value(f, None, at(5)), Some(2.0), "a path that strips the option leaves the report");
+        assert_eq!(value(f, told(4), at(5)), Some(2.0));
+        assert_eq!(value(f, told(6), at(6)), Some(5.0));
+        assert_eq!(value(f, told(6), at(9)), Some(0.0), "it fades like a report");
+        assert_eq!(f.or_fresher(at(9), told(6)).now(at(9), FADE).age_seconds(at(9)), Some(3.0));
+    }
+
+    #[test]
+    fn a_lie_is_bounded_and_never_lowers_our_own_count() {
+        let value = |in_flight, when| {
+            let told = Some(Told { in_flight, ours: 3, at: when });
+            Foreign::NONE.or_fresher(at(5), told).now(at(5), FADE).value()
+        };
+        assert_eq!(value(0, at(5)), Some(0.0));
+        assert_eq!(value(u32::MAX, at(5)), Some(f64::from(TOTAL_MAX - 3)));
+        assert_eq!(value(4, Nanos(u64::MAX)), Some(1.0), "nor is it fresher than now");
+        let from_the_future =
+            Foreign::NONE.or_fresher(at(5), Some(Told { in_flight: 4, ours: 0, at: at(9) }));
+        assert_eq!(from_the_future.now(at(8), FADE).value(), Some(0.0), "it fades from when it was read");
+    }
 
     #[test]
     fn fades_over_its_time_and_never_goes_below_zero() {

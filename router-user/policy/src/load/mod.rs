@@ -15,4 +15,4 @@ pub use engine::EngineLoad;
 pub use foreign::Foreign;
 pub use learned::{Learned, PoolLearned};
 pub use seats::Seats;
-pub use table::{Alone, InFlight, LoadTable, Seen};
+pub use table::{Alone, InFlight, LoadTable, Seen, Told};

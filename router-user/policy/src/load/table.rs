@@ -26,6 +26,17 @@ pub struct Seen {
     pub silent_seconds: Option<f64>,
 }
 
+/// What the host of an engine told of it, on packets that came from there anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Requests in flight there, of all clients. It may be a lie.
+    pub in_flight: u32,
+    /// What the router processes of this host had in flight there when it came.
+    pub ours: u32,
+    /// When it came.
+    pub at: Nanos,
+}
+
 /// Where counts are shared with other router processes of the host.
 ///
 /// One call a pick and candidate; must be cheap (no system call).
@@ -38,6 +49,15 @@ pub trait LoadTable: Send {
     fn others(&self, id: BackendId) -> InFlight;
     /// What the kernel sees at row `id` at the moment; `None` where it does not look. Asked for records only.
     fn seen(&self, _id: BackendId, _now: Nanos) -> Option<Seen> {
+        None
+    }
+    /// To be asked after `publish` of a choice at row `id`: whether another process counted there since the others'
+    /// requests were `before`, and it is this process that gives way. Of several at once not all may.
+    fn gives_way(&self, _id: BackendId, _before: u32) -> bool {
+        false
+    }
+    /// What the host of the engine at row `id` last told in band; `None` where it never did.
+    fn told(&self, _id: BackendId) -> Option<Told> {
         None
     }
     /// Makes this process's own counts at row `id` visible to the others. Values beyond `u32` are clamped.

@@ -23,6 +23,7 @@ use router_common::BackendId;
 
 use crate::cost::Load;
 use crate::decision::{Cost, Reason};
+use crate::load::Told;
 
 /// Two numbers this close (relatively) are equal.
 const EQUAL: f64 = 1e-9;
@@ -32,10 +33,14 @@ const EQUAL: f64 = 1e-9;
 pub(crate) struct Candidate {
     pub(crate) id: BackendId,
     pub(crate) load: Load,
+    /// Of its requests, those of the host's other processes.
+    pub(crate) others: u32,
     /// Whether the count is known at all: own counts, or a report plus what was dispatched since.
     pub(crate) is_counted: bool,
     /// Whether part of the count is only as fresh as a report.
     pub(crate) is_stale: bool,
+    /// What was told of it in band.
+    pub(crate) told: Option<Told>,
     pub(crate) matched_blocks: u32,
     pub(crate) matched_tokens: u64,
 }
@@ -76,6 +81,12 @@ pub(crate) fn least(rng: &mut impl Rng, values: &[f64]) -> usize {
     let count: usize = values.chunks(128).map(|piece| usize::from(equals(piece))).sum();
     let wanted = if count > 1 { rng.random_range(0..count) } else { 0 };
     (0..values.len()).filter(|&i| values[i] <= limit).nth(wanted).unwrap_or(0)
+}
+
+/// Whether a value is as good as the least, where all are exact. O(n).
+pub(crate) fn is_least(values: &[f64], at: usize) -> bool {
+    let least = minimum(values);
+    values.get(at).is_some_and(|&value| value <= least + EQUAL * least.abs().max(1.0))
 }
 
 /// The same where some values are only as fresh as a report: where the least or the value itself is stale, it is good
@@ -173,8 +184,10 @@ mod tests_support {
                 seats: Seats::Configured(64),
                 prefill_rate,
             },
+            others: 0,
             is_counted: true,
             is_stale: false,
+            told: None,
             matched_blocks: 0,
             matched_tokens: 0,
         }

@@ -26,6 +26,15 @@ pub(super) struct Scene<'a> {
     pub(super) means: &'a PoolMeans,
 }
 
+/// What a comparison fills, one of each a candidate.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) habits: Vec<Habits>,
+    /// What was compared, where loads were.
+    pub(super) values: Vec<f64>,
+}
+
 impl Scene<'_> {
     /// T.
     pub(super) fn prompt_tokens(&self) -> u64 {
@@ -152,15 +161,19 @@ impl Placement {
             prefill_rate: standing.prefill_rate,
         };
         load.add(f64::from(others.requests), others.q_tokens as f64, others.c_tokens as f64);
-        let foreign = standing.foreign.now(scene.now, self.fade).value().unwrap_or(0.0);
+        let told = self.table.told(id);
+        let foreign = standing.foreign.or_fresher(scene.now, told).now(scene.now, self.fade);
+        let foreign = foreign.value().unwrap_or(0.0);
         if foreign > 0.0 {
             load.add(foreign, foreign * scene.means.uncached, foreign * scene.means.prompt);
         }
         let mut candidate = Candidate {
             id,
             load,
+            others: others.requests,
             is_counted: true,
             is_stale: foreign > 0.0,
+            told,
             matched_blocks: matched.blocks,
             matched_tokens: matched.tokens,
         };

@@ -4,6 +4,7 @@ mod backends;
 mod candidates;
 mod choose;
 mod entry;
+mod moving;
 mod pools;
 mod record;
 mod snapshot;
@@ -22,12 +23,12 @@ use crate::config::PolicyConfig;
 use crate::decision::{Decision, PickError, Reason, Ticket};
 use crate::load::{EngineLoad, LoadTable};
 use crate::outcome::Outcome;
-use crate::pick::{Candidate, Choice, Habits};
-use crate::prefix::{BLOCK_BYTES, Chain, Trie, Walk};
+use crate::pick::{Candidate, Choice};
+use crate::prefix::{BLOCK_BYTES, BlockHash, Trie, Walk};
 use crate::request::RequestShape;
 use crate::time::Nanos;
 use crate::usage::Usage;
-use candidates::Scene;
+use candidates::{Room, Scene};
 use entry::Entry;
 use pools::Pools;
 use standing::Standing;
@@ -61,9 +62,9 @@ pub struct Placement {
 #[derive(Debug, Default)]
 struct Scratch {
     walk: Walk,
-    candidates: Vec<Candidate>,
-    habits: Vec<Habits>,
-    values: Vec<f64>,
+    room: Room,
+    /// Of a second look.
+    again: Room,
 }
 
 impl std::fmt::Debug for Placement {
@@ -138,13 +139,16 @@ impl Placement {
     ) -> Result<Decision, PickError> {
         self.trie.walk(chain_of(request), &mut scratch.walk);
         let (pool, means) = self.survey(now, request.model.as_deref());
-        let Scratch { walk, candidates, habits, values } = scratch;
+        let Scratch { walk, room, again } = scratch;
         let scene = Scene { now, request, tried, walk, pool, means: &means };
-        self.find_candidates(&scene, candidates, habits)?;
-        let choice = self.choose(&scene, candidates, habits, values);
-        let record = self.config.record.then(|| self.record(&scene, candidates, choice));
-        let mut decision = self.dispatch(&scene, &candidates[choice.index], choice);
-        decision.candidates = candidates.len();
+        self.find_candidates(&scene, &mut room.candidates, &mut room.habits)?;
+        let choice = self.choose(&scene, &room.candidates, &room.habits, &mut room.values);
+        let moved = self.look_again(&scene, choice, room, again);
+        let choice = moved.unwrap_or(choice);
+        let record = self.config.record.then(|| self.record(&scene, &room.candidates, choice));
+        let mut decision = self.dispatch(&scene, &room.candidates[choice.index], choice);
+        decision.candidates = room.candidates.len();
+        decision.moved = moved.is_some();
         decision.record = record.map(Box::new);
         Ok(decision)
     }
@@ -170,14 +174,14 @@ impl Placement {
         Ok(self.dispatch(&scene, &to, Choice::new(0, Reason::Forced)))
     }
 
-    /// Another router placed this prompt at `id`: its blocks are cached there now.
-    pub fn observe_foreign(&mut self, id: BackendId, chain: &Chain) {
+    /// Another router placed this prompt at `id`: its blocks are cached there now. O(blocks).
+    pub fn observe_foreign(&mut self, id: BackendId, blocks: &[BlockHash]) {
         let Some(entry) = self.entry(id) else { return };
         let learned = entry.load.chars_per_token().value();
         let capacity = self.capacity(id, learned.unwrap_or(self.config.tuning.chars_per_token_start));
-        let mut walk = Walk::default();
-        self.trie.walk(&chain.blocks, &mut walk);
-        if let Some(pin) = self.trie.insert(id, &chain.blocks, &walk, capacity) {
+        let walk = &mut self.scratch.walk;
+        self.trie.walk(blocks, walk);
+        if let Some(pin) = self.trie.insert(id, blocks, walk, capacity) {
             self.trie.unpin(id, pin, 0, capacity);
         }
     }
@@ -255,6 +259,7 @@ impl Placement {
             prompt_tokens,
             cost: choice.cost,
             candidates: 1,
+            moved: false,
             record: None,
         }
     }

@@ -73,10 +73,12 @@ pub struct CandidateRecord {
     pub own: Option<u32>,
     /// Of those, the other processes' of the host, by the shared table.
     pub others: u32,
-    /// Of those, foreign ones assumed from the last report; `None` = no report.
+    /// Of those, foreign ones assumed from the last report or what was told in band; `None` = neither.
     pub foreign: Option<f64>,
-    /// Seconds since the report that the foreign ones are from; `None` = no report.
+    /// Seconds since that; `None` = neither.
     pub foreign_age_seconds: Option<f64>,
+    /// All requests there as its host told in band, and the seconds since; `None` = it never did.
+    pub in_band: Option<(u32, f64)>,
     /// Seconds since the last report; `None` = never heard.
     pub report_age_seconds: Option<f64>,
     /// Whether its count was only as fresh as a report.
@@ -146,7 +148,7 @@ impl Placement {
         let tuning = &self.config.tuning;
         let entry = self.entry(c.id)?;
         let (cost, compared) = priced(c, prompt_tokens, means, tuning);
-        let foreign = entry.foreign.now(now, self.fade);
+        let foreign = entry.foreign.or_fresher(now, c.told).now(now, self.fade);
         let own = entry.load.in_flight().requests;
         let is_exact = self.config.own_counts == OwnCounts::Exact;
         // Not read again: the others may have counted on since the decision, and the sum must stay the one used.
@@ -159,6 +161,7 @@ impl Placement {
             others: if is_exact { others.round() as u32 } else { 0 },
             foreign: foreign.value(),
             foreign_age_seconds: foreign.age_seconds(now),
+            in_band: c.told.map(|told| (told.in_flight, now.seconds_since(told.at))),
             report_age_seconds: entry.report.running.age_seconds(now),
             is_stale: c.is_stale,
             matched_tokens: c.matched_tokens,

@@ -23,8 +23,10 @@ pub struct BackendSnapshot {
     pub streaming: u32,
     /// The other processes' counts.
     pub others: InFlight,
-    /// Foreign requests now assumed there (from the last report, fading); unknown without a report.
+    /// Foreign requests now assumed there (from the last report or what was told in band, fading); else unknown.
     pub foreign: Signal<f64>,
+    /// All requests there, as its host told in band.
+    pub in_band: Signal<u32>,
     /// Its last report.
     pub report: Report,
     /// Seats.
@@ -46,6 +48,7 @@ impl Placement {
     #[must_use]
     pub fn snapshot(&self, now: Nanos, id: BackendId) -> Option<BackendSnapshot> {
         let entry = self.entry(id)?;
+        let told = self.table.told(id);
         let proven = self.pool_means(entry.spec.model.as_deref()).proven_seats;
         Some(BackendSnapshot {
             spec: entry.spec.clone(),
@@ -54,7 +57,9 @@ impl Placement {
             own: entry.load.in_flight(),
             streaming: entry.load.streaming(),
             others: self.table.others(id),
-            foreign: entry.foreign.now(now, self.fade),
+            foreign: entry.foreign.or_fresher(now, told).now(now, self.fade),
+            in_band: told
+                .map_or_else(Signal::default, |told| Signal::known(told.in_flight, told.at.min(now))),
             report: entry.report.clone(),
             seats: entry.load.seats.seats(entry.spec.max_num_seqs, entry.report.seats, proven),
             kv_tokens: entry.kv_tokens(&self.config.tuning),

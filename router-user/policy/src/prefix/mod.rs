@@ -4,5 +4,5 @@ pub mod block;
 mod slab;
 pub mod trie;
 
-pub use block::{BLOCK_BYTES, Chain, ChainBuilder, HashKey};
+pub use block::{BLOCK_BYTES, BlockHash, Chain, ChainBuilder, HashKey};
 pub use trie::{Pin, Trie, TrieCounters, Walk};

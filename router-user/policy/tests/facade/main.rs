@@ -85,7 +85,7 @@ impl World {
                 p.clear_cache(id(row));
                 assert_eq!(p.index().held_blocks(id(row)), 0, "nothing is cached there any more");
             }
-            Op::Foreign(row, prompt) => p.observe_foreign(id(row), &prompt.shape().chain),
+            Op::Foreign(row, prompt) => p.observe_foreign(id(row), &prompt.shape().chain.blocks),
             Op::Pick(prompt, tried) => self.pick(&prompt.shape(), tried.map(id)),
             Op::Force(prompt, row) => {
                 let forced = p.pick_forced(now, &prompt.shape(), id(row));

@@ -119,9 +119,9 @@ pub struct ReplayArgs {
     pub(super) restart_every: Option<Duration>,
     /// Sends the same requests, with text made for them, in real time to a router or engine there as well, when the
     /// policies are done; results `http`, of the traffic as its client sees it. What simulated engines sit behind it
-    /// is for you to arrange. Streams only
-    #[arg(long, value_name = "http://HOST[:PORT]", value_parser = http::address)]
-    pub(super) url: Option<SocketAddr>,
+    /// is for you to arrange. Streams only. Several take the requests in turn, a session's each at the next
+    #[arg(long, value_name = "http://HOST[:PORT]", value_delimiter = ',', value_parser = http::address)]
+    pub(super) url: Vec<SocketAddr>,
     /// With --url: seconds of the trace in a real second, from 0.001 to 1000, the engines' --time-scale; times of
     /// `http` are the trace's
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = time_scale)]
@@ -184,14 +184,14 @@ impl ReplayArgs {
     pub(super) fn check(&self) -> Result<(), String> {
         self.setup().engine.check().map_err(|e| e.to_string())?;
         for name in self.claims.iter().flat_map(Claim::policies) {
-            if name == http::NAME && self.url.is_none() {
+            if name == http::NAME && self.url.is_empty() {
                 return Err(format!("--assert is about `{name}`, which needs --url"));
             }
             if name != http::NAME && !self.policy.iter().any(|policy| policy == name) {
                 return Err(format!("--assert is about `{name}`, which --policy does not name"));
             }
         }
-        if self.url.is_some() && (self.restart_every.is_some() || self.non_streaming_share > 0.0) {
+        if !self.url.is_empty() && (self.restart_every.is_some() || self.non_streaming_share > 0.0) {
             return Err("--url goes neither with --restart-every nor with --non-streaming-share".to_owned());
         }
         for (at, name) in self.policy.iter().enumerate() {

@@ -69,7 +69,7 @@ impl Facade {
         }
         while let Some(told) = self.placements.as_mut().and_then(|placements| placements.heard(now)) {
             let others = (0..).zip(&mut self.routers).filter(|(router, _)| *router != told.router);
-            others.for_each(|(_, router)| router.observe_foreign(told.engine, &told.chain));
+            others.for_each(|(_, router)| router.observe_foreign(told.engine, &told.chain.blocks));
         }
     }
 }

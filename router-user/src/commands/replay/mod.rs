@@ -31,7 +31,6 @@ mod tests;
 mod trace;
 mod workload;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -82,8 +81,8 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(wrong_usage(&error)),
     };
     let mut results = compare(args, &trace, &workload, &bars)?;
-    if let Some(to) = args.url {
-        results.push(over_http(to, args, &trace, &workload, &bars)?);
+    if !args.url.is_empty() {
+        results.push(over_http(args, &trace, &workload, &bars)?);
     }
     let summaries: Vec<Summary> = results.iter().map(|r| r.summary.clone()).collect();
     let text = if args.json {
@@ -169,14 +168,13 @@ fn compare(
 
 /// The same arrivals, sent to a router in real time: alone, so that nothing simulated delays them.
 fn over_http(
-    to: SocketAddr,
     args: &ReplayArgs,
     trace: &Trace,
     workload: &Workload,
     bars: &MultiProgress,
 ) -> anyhow::Result<Compared> {
     let bar = bar(bars, http::NAME, Some(calls(trace, workload)));
-    let sent = http::run(to, args.time_scale, trace, &workload.arrivals, &|n| bar.inc(n))?;
+    let sent = http::run(&args.url, args.time_scale, trace, &workload.arrivals, &|n| bar.inc(n))?;
     bar.finish_and_clear();
     if let Some(why) = &sent.complaint {
         output::tell(format_args!("{}: a request failed: {why}", http::NAME));

@@ -81,15 +81,21 @@ pub(super) mod tests {
             drift: Some(0),
             ttfb_seconds: Some(0.25),
             silent_seconds: None,
+            in_band: None,
+            in_band_age_seconds: None,
             conns: 9,
             opened: 10,
             closed: 1,
             resets: 0,
+            retransmits: 0,
+            zero_windows: Some(0),
+            suspect: None,
         };
         Status {
             pins: "/sys/fs/bpf/unlatch/v1".to_owned(),
             workers: Vec::new(),
             attached: Vec::new(),
+            engines: Vec::new(),
             backends: in_flight.iter().enumerate().map(backend).collect(),
         }
     }

@@ -18,6 +18,7 @@ use super::output;
 use super::pins::PinArgs;
 use super::status::{self, UNAVAILABLE};
 use crate::account::KernelError;
+use crate::account::suspect::SUSPECT_AFTER;
 use crate::cli::EXIT_USAGE;
 use crate::config::values::duration;
 
@@ -73,7 +74,7 @@ fn refused(error: &KernelError) -> ExitCode {
 }
 
 fn look(args: &TopArgs, history: &mut History) -> Result<(), KernelError> {
-    history.add(status::read(&args.pins.pin_dir)?);
+    history.add(status::read(&args.pins.pin_dir, SUSPECT_AFTER)?);
     Ok(())
 }
 
@@ -82,7 +83,7 @@ fn lines(args: &TopArgs, looks: u64) -> anyhow::Result<ExitCode> {
         if n > 0 {
             std::thread::sleep(args.interval);
         }
-        match status::read(&args.pins.pin_dir) {
+        match status::read(&args.pins.pin_dir, SUSPECT_AFTER) {
             Ok(status) => {
                 if !output::goes_on(&(serde_json::to_string(&status)? + "\n"))? {
                     break;

@@ -31,9 +31,14 @@ fn summary(status: &Status) -> Vec<Line<'static>> {
         status.workers.iter().map(|w| format!("{} (slot {})", w.pid, w.slot)).collect();
     let routers = if routers.is_empty() { "none".to_owned() } else { routers.join(", ") };
     let in_flight: u32 = status.backends.iter().map(|b| b.in_flight).fold(0, u32::saturating_add);
+    let here = status.engines.iter().map(|engine| {
+        let in_flight = engine.in_flight.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        format!("   here at port {}: {in_flight}", engine.port)
+    });
+    let here: String = here.collect();
     vec![
         Line::from(format!("{}   routers {routers}", status.pins)),
-        Line::from(format!("{} backends, {in_flight} requests in flight", status.backends.len())),
+        Line::from(format!("{} backends, {in_flight} requests in flight{here}", status.backends.len())),
     ]
 }
 
@@ -78,8 +83,12 @@ fn cells(b: &Backend) -> [String; 9] {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use router_common::BackendLoad;
 
+    use super::super::super::status::Engine;
     use super::super::history::{History, tests::status};
+    use crate::account::local::LocalRow;
+    use crate::account::view::Counts;
 
     fn screen(history: &History, width: u16, height: u16, first: &mut usize) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -92,9 +101,13 @@ mod tests {
         let mut history = History::default();
         let mut seen = status(&[5, 2]);
         (seen.backends[1].awaiting, seen.backends[1].drift) = (None, None);
+        let row = LocalRow { port: 8000, load: BackendLoad { awaiting: 3, ..BackendLoad::ZERO } };
+        seen.engines =
+            [true, false].map(|requests| Engine::new(&row, Counts { connections: true, requests })).into();
         history.add(seen);
         let text = screen(&history, 120, 8, &mut 0);
         assert!(text.contains("2 backends, 7 requests in flight"), "{text}");
+        assert!(text.contains("here at port 8000: 3   here at port 8000: -"), "{text}");
         let line = |name: &str| text.lines().find(|l| l.contains(name)).unwrap().to_owned();
         assert!(line("engine-0").contains(" 5 ") && line("engine-0").contains('▅'), "{text}");
         assert!(line("engine-1").contains(" - ") && line("engine-1").contains(" ? "), "{text}");

@@ -1,12 +1,14 @@
-//! A router and simulated engines, each a process of its own on loopback.
+//! Routers and simulated engines, each a process of its own on loopback.
 //!
 //! The engines run at a time scale, but a router knows real seconds only: its times and rates, which are made for
-//! engines in real time, are given to it in the engines' seconds. It counts in process memory, so that nothing is
-//! pinned or mounted. Invariant: no process outlives the value.
+//! engines in real time, are given to it in the engines' seconds. One alone counts in process memory, so that nothing is
+//! pinned or mounted; several share pins and a gossip directory of this run. Invariant: no process, pin or directory
+//! outlives the value.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::bench::PinDir;
 use crate::run::Running;
 
 /// For the router to find the engines.
@@ -27,21 +30,61 @@ const TIMES: [(&str, f64); 3] =
 const RATES: [(&str, f64); 2] = [("--prefill-rate-start", 15_000.0), ("--prefill-rate-min", 1000.0)];
 const SCRAPE_MS: u32 = 1000;
 
-/// The router and its engines.
+/// What routers share, removed with the value.
+struct Host {
+    pins: PinDir,
+    gossip: PathBuf,
+}
+
+impl Host {
+    fn new() -> Self {
+        let gossip = std::env::temp_dir().join(format!("unlatch-bench-{}", std::process::id()));
+        Self { pins: PinDir::new("http"), gossip }
+    }
+
+    fn flags(&self) -> Vec<OsString> {
+        let dirs = [("--pin-dir", &self.pins.dir), ("--gossip-dir", &self.gossip)];
+        let dirs = dirs.into_iter().flat_map(|(flag, dir)| [flag.into(), dir.into()]);
+        ["--kernel", "on"].into_iter().map(OsString::from).chain(dirs).collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.pins.take_off();
+        if let Err(error) = std::fs::remove_dir_all(&self.gossip) {
+            println!("{} is left behind: {error}", self.gossip.display());
+        }
+    }
+}
+
+/// A router: where it takes requests, and where it says how it is.
+struct Router {
+    addr: SocketAddr,
+    admin: SocketAddr,
+    _process: Running,
+}
+
+/// The routers and their engines.
 pub(super) struct Stage {
-    /// Where the router takes requests.
-    pub(super) addr: SocketAddr,
     // Dropped in this order: a router that loses its engines first would complain.
-    _router: Running,
+    routers: Vec<Router>,
+    host: Option<Host>,
     _engines: Vec<Running>,
 }
 
 impl Stage {
-    /// Starts `engines` engines with these flags, and a router that has found them ready.
+    /// Starts `engines` engines with these flags, and routers that have found them ready.
     ///
     /// # Errors
     /// A process that does not start, or engines that are not found.
-    pub(super) fn start(unlatch: &Path, engines: usize, flags: &[&str], time_scale: u32) -> Result<Self> {
+    pub(super) fn start(
+        unlatch: &Path,
+        engines: usize,
+        flags: &[&str],
+        time_scale: u32,
+        routers: usize,
+    ) -> Result<Self> {
         let (mut started, mut urls) = (Vec::new(), Vec::new());
         for n in 0..engines {
             let mut engine = Command::new(unlatch);
@@ -51,19 +94,57 @@ impl Stage {
             urls.push(url(&mut engine)?);
             started.push(engine);
         }
+        let host = (routers > 1).then(Host::new);
+        let mut stage = Self { routers: Vec::new(), host, _engines: started };
+        for _ in 0..routers {
+            let router = stage.router(unlatch, &urls, time_scale)?;
+            stage.routers.push(router);
+        }
+        Ok(stage)
+    }
+
+    fn router(&self, unlatch: &Path, urls: &[String], time_scale: u32) -> Result<Router> {
         let (addr, admin) = free_addrs()?;
         let mut serve = Command::new(unlatch);
-        serve.args(["serve", "--kernel", "off", "--log-level", "warn", "--listen", &addr.to_string()]);
+        serve.args(["serve", "--log-level", "warn", "--listen", &addr.to_string()]);
+        match &self.host {
+            Some(host) => serve.args(host.flags()),
+            None => serve.args(["--kernel", "off", "--gossip-dir", "off"]),
+        };
         serve.args(["--admin-listen", &admin.to_string()]).args(scaled(time_scale));
         serve.args(urls.iter().flat_map(|url| ["--backend", url]));
-        let mut router = Running::start(serve.stdin(Stdio::null()))?;
-        wait_ready(&mut router, admin, engines)?;
-        Ok(Self { addr, _router: router, _engines: started })
+        let mut process = Running::start(serve.stdin(Stdio::null()))?;
+        wait_ready(&mut process, admin, urls.len())?;
+        Ok(Router { addr, admin, _process: process })
+    }
+
+    /// Where the routers take requests, as `replay --url` wants it.
+    pub(super) fn urls(&self) -> String {
+        let urls: Vec<_> = self.routers.iter().map(|router| format!("http://{}", router.addr)).collect();
+        urls.join(",")
+    }
+
+    /// What the routers say of a metric, and with which labels: each series of each.
+    ///
+    /// # Errors
+    /// One does not answer.
+    pub(super) fn series(&self, name: &str) -> Result<Vec<(String, f64)>> {
+        let mut found = Vec::new();
+        for router in &self.routers {
+            let text = get(router.admin, "/metrics")?;
+            found.extend(text.lines().filter_map(|line| {
+                let (series, value) = line.rsplit_once(' ')?;
+                let labels = series.strip_prefix(name)?;
+                (labels.is_empty() || labels.starts_with('{')).then_some(())?;
+                Some((labels.to_owned(), value.parse().ok()?))
+            }));
+        }
+        Ok(found)
     }
 }
 
 /// The router's flags of time, in the seconds of engines that run so many times as fast as real.
-fn scaled(time_scale: u32) -> Vec<String> {
+pub(in crate::bench) fn scaled(time_scale: u32) -> Vec<String> {
     let scale = f64::from(time_scale);
     let times = TIMES.iter().map(|(key, seconds)| format!("{key}={}", seconds / scale));
     let rates = RATES.iter().map(|(key, rate)| format!("{key}={}", rate * scale));
@@ -79,7 +160,7 @@ fn free_addrs() -> Result<(SocketAddr, SocketAddr)> {
 }
 
 /// What an engine says first and last: where it listens.
-fn url(engine: &mut Running) -> Result<String> {
+pub(in crate::bench) fn url(engine: &mut Running) -> Result<String> {
     let stdout = engine.0.stdout.take().context("invariant: standard output is piped")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).context("an engine says nothing")?;
@@ -102,18 +183,23 @@ fn wait_ready(router: &mut Running, admin: SocketAddr, engines: usize) -> Result
 }
 
 /// The router's `/status`.
-fn status(admin: SocketAddr) -> Result<Value> {
+pub(in crate::bench) fn status(admin: SocketAddr) -> Result<Value> {
+    Ok(serde_json::from_str(&get(admin, "/status")?)?)
+}
+
+/// The body of a router's answer about itself.
+fn get(admin: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(admin)?;
     stream.set_read_timeout(Some(STATUS_WITHIN))?;
-    stream.write_all(b"GET /status HTTP/1.1\r\nhost: router\r\nconnection: close\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: router\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (_, body) = answer.split_once("\r\n\r\n").context("an answer without a head")?;
-    Ok(serde_json::from_str(body)?)
+    Ok(body.to_owned())
 }
 
 /// Engines found ready that have told their load.
-fn ready(status: &Value) -> usize {
+pub(in crate::bench) fn ready(status: &Value) -> usize {
     let backends = status["backends"].as_array().map_or(&[][..], Vec::as_slice);
     backends.iter().filter(|b| b["ready"] == true && b["running"]["value"].is_number()).count()
 }

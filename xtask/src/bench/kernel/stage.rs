@@ -1,4 +1,4 @@
-//! Two cgroups with a worker each, and the programs attached to one of them.
+//! Two cgroups with a worker each, and programs attached to one of them or to both.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Work;
 use crate::bench::PinDir;
+use crate::bench::cgroup::{Cgroup, in_cgroup, own_cgroup};
 use crate::run::{self, Running};
 
 /// Which worker.
@@ -24,8 +25,9 @@ pub(super) enum Place {
 pub(super) struct Stage {
     bare: Worker,
     attached: Worker,
-    pins: PinDir,
-    _cgroups: [Cgroup; 2],
+    bare_pins: PinDir,
+    attached_pins: PinDir,
+    cgroups: Vec<Cgroup>,
 }
 
 impl Stage {
@@ -35,27 +37,57 @@ impl Stage {
     /// No cgroup2 that this process may make children in.
     pub(super) fn new() -> Result<Self> {
         let own = own_cgroup().context("no cgroup2 of its own")?;
-        let cgroups = [Cgroup::new(&own, "bare")?, Cgroup::new(&own, "attached")?];
-        let pins = PinDir::new();
+        let cgroups = vec![Cgroup::new(&own, "bare")?, Cgroup::new(&own, "attached")?];
         Ok(Self {
             bare: Worker::start(&cgroups[0])?,
             attached: Worker::start(&cgroups[1])?,
-            pins,
-            _cgroups: cgroups,
+            bare_pins: PinDir::new("bare"),
+            attached_pins: PinDir::new("attached"),
+            cgroups,
         })
     }
 
-    /// Attaches every program to the one worker's cgroup, with its listener as a backend.
+    /// Moves both workers to other cgroups. Their listeners stay where they are, and what these accept: from then on the
+    /// ends of a connection are as far apart as on two hosts.
+    ///
+    /// # Errors
+    /// They cannot be moved.
+    pub(super) fn part_ends(&mut self) -> Result<()> {
+        let own = own_cgroup().context("no cgroup2 of its own")?;
+        for (worker, name) in [(&mut self.bare, "bare-client"), (&mut self.attached, "attached-client")] {
+            let cgroup = Cgroup::new(&own, name)?;
+            fs::write(cgroup.0.join("cgroup.procs"), worker.process.0.id().to_string())?;
+            worker.cgroup.clone_from(&cgroup.0);
+            self.cgroups.push(cgroup);
+        }
+        Ok(())
+    }
+
+    const fn at(&self, place: Place) -> (&Worker, &PinDir) {
+        match place {
+            Place::Bare => (&self.bare, &self.bare_pins),
+            Place::Attached => (&self.attached, &self.attached_pins),
+        }
+    }
+
+    /// Attaches a router's programs to a worker's cgroup, with its listener as a backend.
     ///
     /// # Errors
     /// The router does not come up, or cannot attach.
-    pub(super) fn attach(&self, router: &Path) -> Result<()> {
-        let mut serve = in_cgroup(&self.attached.cgroup, router);
-        serve.args(["serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--kernel=on"]);
-        serve.arg(format!("--backend=http://{}", self.attached.addr)).arg("--pin-dir").arg(&self.pins.dir);
+    pub(super) fn attach(&self, router: &Path, place: Place) -> Result<()> {
+        let (worker, pins) = self.at(place);
+        let mut serve = in_cgroup(&worker.cgroup, router);
+        serve.args([
+            "serve",
+            "--listen=127.0.0.1:0",
+            "--admin-listen=127.0.0.1:0",
+            "--kernel=on",
+            "--gossip-dir=off",
+        ]);
+        serve.arg(format!("--backend=http://{}", worker.addr)).arg("--pin-dir").arg(&pins.dir);
         let mut serve = Running::start(serve.stdin(Stdio::null()).stderr(Stdio::null()))?;
         let end = Instant::now() + Duration::from_secs(20);
-        while self.backend(router).is_err() {
+        while self.backend(router, place).is_err() {
             if let Some(status) = serve.0.try_wait()? {
                 bail!("the router ended ({status}): it needs root and a BPF file system");
             }
@@ -64,6 +96,27 @@ impl Stage {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+        Ok(())
+    }
+
+    /// Attaches an agent's programs to the cgroup of a worker's listener, for its port.
+    ///
+    /// # Errors
+    /// The agent does not come up.
+    pub(super) fn attach_agent(&self, unlatch: &Path, place: Place, more: &[&str]) -> Result<()> {
+        let (worker, pins) = self.at(place);
+        let port = worker.addr.rsplit_once(':').context("invariant: a worker says an address")?.1;
+        let mut agent = Command::new(unlatch);
+        agent.args(["agent", "--admin-listen=127.0.0.1:0", "--port", port]).args(more);
+        agent.arg("--pin-dir").arg(&pins.dir).arg("--kernel-cgroup").arg(&worker.engine_cgroup);
+        let mut agent = Running::start(agent.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+        let stdout = agent.0.stdout.take().context("invariant: it was piped")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        if !line.starts_with("listening") {
+            bail!("the agent did not attach");
+        }
+        // Killed with its value: what it pinned goes on counting.
         Ok(())
     }
 
@@ -84,7 +137,7 @@ impl Stage {
     /// # Errors
     /// They did not.
     pub(super) fn check_counted(&self, router: &Path, requests: usize, connections: usize) -> Result<()> {
-        let backend = self.backend(router)?;
+        let backend = self.backend(router, Place::Attached)?;
         let opened = backend["opened"].as_u64().unwrap_or_default() as usize;
         if opened < connections || backend["ttfb_seconds"].as_f64().is_none() {
             bail!("the programs did not see {requests} requests and {connections} connections: {backend}");
@@ -96,10 +149,24 @@ impl Stage {
         Ok(())
     }
 
-    /// What `unlatch status` says of the worker's backend.
-    fn backend(&self, router: &Path) -> Result<Value> {
+    /// Whether one worker's backend was heard in band, and the other's not.
+    ///
+    /// # Errors
+    /// It was not so.
+    pub(super) fn check_heard(&self, router: &Path) -> Result<()> {
+        for (place, is_heard) in [(Place::Bare, false), (Place::Attached, true)] {
+            let backend = self.backend(router, place)?;
+            if backend["in_band"].is_number() != is_heard {
+                bail!("what was heard in band is not as it should be: {backend}");
+            }
+        }
+        Ok(())
+    }
+
+    /// What `unlatch status` says of a worker's backend.
+    fn backend(&self, router: &Path, place: Place) -> Result<Value> {
         let mut status = Command::new(router);
-        let text = run::capture(status.args(["status", "--json", "--pin-dir"]).arg(&self.pins.dir))?;
+        let text = run::capture(status.args(["status", "--json", "--pin-dir"]).arg(&self.at(place).1.dir))?;
         let status: Value = serde_json::from_str(&text)?;
         status["backends"].get(0).cloned().context("no backend yet")
     }
@@ -107,16 +174,21 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.pins.take_off();
+        for pins in [&self.bare_pins, &self.attached_pins] {
+            pins.take_off();
+        }
     }
 }
 
 struct Worker {
+    /// Where its listener is.
+    engine_cgroup: PathBuf,
+    /// Where it is.
     cgroup: PathBuf,
     addr: String,
     tells: ChildStdin,
     says: BufReader<ChildStdout>,
-    _process: Running,
+    process: Running,
 }
 
 impl Worker {
@@ -127,11 +199,12 @@ impl Worker {
         let tells = process.0.stdin.take().context("invariant: it was piped")?;
         let says = process.0.stdout.take().context("invariant: it was piped")?;
         let mut worker = Self {
+            engine_cgroup: cgroup.0.clone(),
             cgroup: cgroup.0.clone(),
             addr: String::new(),
             tells,
             says: BufReader::new(says),
-            _process: process,
+            process,
         };
         worker.addr = worker.hear()?;
         Ok(worker)
@@ -149,42 +222,4 @@ impl Worker {
         }
         Ok(line.trim_end().to_owned())
     }
-}
-
-/// A cgroup of ours, removed with its value.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn new(own: &Path, name: &str) -> Result<Self> {
-        let path = own.join(format!("unlatch-bench-{}-{name}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // The kernel lets a process go a little after it was waited for.
-        let end = Instant::now() + Duration::from_secs(2);
-        while fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// A command that moves into a cgroup before it becomes the program.
-fn in_cgroup(cgroup: &Path, program: &Path) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"echo $$ > "$0/cgroup.procs" && exec "$@""#]).arg(cgroup).arg(program);
-    command
-}
-
-/// The directory of this process's cgroup2, also where version 1 is mounted beside it.
-fn own_cgroup() -> Result<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
-    let mount = mount.and_then(|line| line.split(' ').nth(4)).context("cgroup2 is not mounted")?;
-    let own = fs::read_to_string("/proc/self/cgroup")?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).context("no line of cgroup2")?;
-    Ok(Path::new(mount).join(own))
 }

@@ -20,6 +20,7 @@ pub(super) fn line(id: u64, request: Option<&str>, candidates: &[(&str, f64)]) -
         others: 0,
         foreign: None,
         foreign_age_s: None,
+        in_band: None,
         report_age_s: None,
         stale: false,
         matched: 0,

@@ -9,6 +9,7 @@
 mod text;
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -56,17 +57,18 @@ pub(super) fn address(url: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| format!("{host_port} has no address"))
 }
 
-/// Sends everything and waits for the answers; `progress` is told the requests that ended.
+/// Sends everything, to each of `to` in turn, and waits for the answers; `progress` is told the requests that ended.
 ///
 /// # Errors
 /// No runtime can be had.
 pub(super) fn run(
-    to: SocketAddr,
+    to: &[SocketAddr],
     time_scale: f64,
     trace: &Trace,
     arrivals: &[Arrival],
     progress: &dyn Fn(u64),
 ) -> anyhow::Result<Sent> {
+    let to: Arc<[SocketAddr]> = to.into();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
     let ended = runtime.block_on(async {
@@ -83,7 +85,7 @@ pub(super) fn run(
                     Some(calls) = sessions.join_next() => count(calls, progress, &mut ended),
                 }
             }
-            sessions.spawn(session(to, clock, arrival.at, number, planned(trace, arrival)));
+            sessions.spawn(session(Arc::clone(&to), clock, arrival.at, number, planned(trace, arrival)));
         }
         while let Some(calls) = sessions.join_next().await {
             count(calls, progress, &mut ended);
@@ -140,14 +142,21 @@ fn planned(trace: &Trace, arrival: &Arrival) -> Vec<Planned> {
 }
 
 /// Sends a session's calls, each when the one before was answered; ends early when one is refused.
-async fn session(to: SocketAddr, clock: Clock, start: Nanos, number: u64, calls: Vec<Planned>) -> Vec<Ended> {
+async fn session(
+    to: Arc<[SocketAddr]>,
+    clock: Clock,
+    start: Nanos,
+    number: u64,
+    calls: Vec<Planned>,
+) -> Vec<Ended> {
     let (mut ended, mut before) = (Vec::new(), start);
     for (turn, call) in (0..).zip(&calls) {
         let body = body(call, keys::mix(number) ^ turn);
         let due = Nanos(before.0.saturating_add(Nanos::from_secs_f64(call.gap_seconds).0));
         tokio::time::sleep_until(clock.instant(due)).await;
         let late_seconds = clock.at(Instant::now()).seconds_since(due);
-        let answer = tokio::time::timeout(ANSWER_MAX, client::ask(to, client::COMPLETION, body)).await;
+        let turn_of = to[(number.wrapping_add(turn) % to.len() as u64) as usize];
+        let answer = tokio::time::timeout(ANSWER_MAX, client::ask(turn_of, client::COMPLETION, body)).await;
         let outcome = match answer {
             Ok(Ok(answer)) => Ok((record(&answer, due, clock), answer.engine)),
             Ok(Err(error)) => Err(format!("{error:#}")),

@@ -30,7 +30,7 @@ fn sent_to_an_engine(kv_tokens: u32) -> Sent {
     let engine = EngineConfig { num_gpu_blocks: kv_tokens / 16, ..EngineConfig::of(Profile::H100_8B) };
     let config = Config { time_scale: SCALE, engine, ..Config::default() };
     let server = runtime.block_on(Server::start(config)).unwrap();
-    let sent = run(server.addr(), SCALE, &trace(), &arrivals(), &|_| {}).unwrap();
+    let sent = run(&[server.addr()], SCALE, &trace(), &arrivals(), &|_| {}).unwrap();
     runtime.block_on(server.stop());
     sent
 }
