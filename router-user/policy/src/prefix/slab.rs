@@ -235,15 +235,43 @@ impl Slab {
         list.len -= 1;
     }
 
-    /// Makes a mark and all before it on its path the newest, the deepest first. O(path).
-    pub(super) fn touch_path(&mut self, list: &mut AgeList, mut id: MarkId) {
-        while id != NONE {
-            if list.newest != id {
-                self.unlink(list, id);
-                self.link_newest(list, id);
-            }
-            id = self.parent(id);
+    /// Makes a mark and all before it on its path the newest, the deepest first. O(path), but what was touched together
+    /// before still lies together and is moved in one piece: only read, at one place a mark.
+    pub(super) fn touch_path(&mut self, list: &mut AgeList, mut deepest: MarkId) {
+        while deepest != NONE {
+            let (highest, parent) = self.run_from(deepest);
+            self.move_run(list, deepest, highest);
+            deepest = parent;
         }
+    }
+
+    /// The last mark up the path from `deepest` of which each is the next newer in the list, and its parent.
+    fn run_from(&self, deepest: MarkId) -> (MarkId, MarkId) {
+        let mut highest = deepest;
+        loop {
+            let Place { parent, newer, .. } = *self.place(highest);
+            if parent == NONE || parent != newer {
+                return (highest, parent);
+            }
+            highest = parent;
+        }
+    }
+
+    /// Moves what lies between two marks of a list, both included, to its young end.
+    fn move_run(&mut self, list: &mut AgeList, oldest: MarkId, newest: MarkId) {
+        if list.newest == newest {
+            return;
+        }
+        let (before, after) = (self.place(oldest).older, self.place(newest).newer);
+        self.place_mut(after).older = before;
+        match before {
+            NONE => list.oldest = after,
+            before => self.place_mut(before).newer = after,
+        }
+        self.place_mut(oldest).older = list.newest;
+        self.place_mut(list.newest).newer = oldest;
+        self.place_mut(newest).newer = NONE;
+        list.newest = newest;
     }
 
     fn node_of(&self, id: MarkId) -> u32 {
