@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use parking_lot::Mutex;
 
 use crate::error::ProxyError;
 
@@ -41,7 +42,47 @@ impl Budget {
 pub struct HeldBody {
     /// Its bytes.
     pub bytes: Bytes,
+    buffers: Arc<Buffers>,
     _held: Held,
+}
+
+impl Drop for HeldBody {
+    /// The buffer is used again if nobody else has it: the engine's connection lets go of it before it answers.
+    fn drop(&mut self) {
+        if self.bytes.len() >= BUFFER_BYTES_MIN
+            && let Ok(buffer) = std::mem::take(&mut self.bytes).try_into_mut()
+        {
+            self.buffers.put(buffer);
+        }
+    }
+}
+
+/// Smaller bodies come in one piece, which is the socket's.
+const BUFFER_BYTES_MIN: usize = 256 << 10;
+
+/// What a worker keeps of buffers, in all.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+
+/// Buffers of one worker for large bodies: fresh memory of a megabyte costs more than filling it.
+#[derive(Debug, Default)]
+pub struct Buffers(Mutex<Vec<BytesMut>>);
+
+impl Buffers {
+    /// One of at least `bytes`.
+    fn take(&self, bytes: usize) -> BytesMut {
+        let mut kept = self.0.lock();
+        let found = kept.iter().rposition(|buffer| buffer.capacity() >= bytes);
+        found.map_or_else(|| BytesMut::with_capacity(bytes), |at| kept.swap_remove(at))
+    }
+
+    fn put(&self, mut buffer: BytesMut) {
+        buffer.clear();
+        let mut kept = self.0.lock();
+        let bytes: usize = kept.iter().map(BytesMut::capacity).sum();
+        if bytes + buffer.capacity() <= KEPT_BYTES_MAX {
+            kept.push(buffer);
+        }
+    }
 }
 
 /// A part of the budget.
@@ -97,6 +138,7 @@ pub async fn read(
     body: &mut Incoming,
     limits: BodyLimits,
     budget: &Arc<Budget>,
+    buffers: &Arc<Buffers>,
 ) -> Result<Begun, ProxyError> {
     let announced = body.size_hint().exact();
     let mut held = Held { budget: Arc::clone(budget), bytes: 0 };
@@ -107,7 +149,7 @@ pub async fn read(
         }
         held.grow(bytes.min(limits.hold_max))?;
     }
-    let mut pieces = Pieces::new(announced.map(|bytes| bytes.min(limits.hold_max)));
+    let mut pieces = Pieces::new(announced.map(|bytes| bytes.min(limits.hold_max)), buffers);
     let mut is_whole = true;
     // A frame that is there costs no timer: `timeout` looks at the body first.
     while let Some(frame) = tokio::time::timeout(limits.pause_max, body.frame())
@@ -131,19 +173,21 @@ pub async fn read(
             break;
         }
     }
-    Ok(Begun { body: HeldBody { bytes: pieces.join(), _held: held }, is_whole })
+    let bytes = pieces.join();
+    Ok(Begun { body: HeldBody { bytes, buffers: Arc::clone(buffers), _held: held }, is_whole })
 }
 
 /// Pieces of a body: the first as it is, joined only if there is a second.
-struct Pieces {
+struct Pieces<'b> {
     announced: Option<u64>,
+    buffers: &'b Buffers,
     first: Bytes,
     joined: BytesMut,
 }
 
-impl Pieces {
-    fn new(announced: Option<u64>) -> Self {
-        Self { announced, first: Bytes::new(), joined: BytesMut::new() }
+impl<'b> Pieces<'b> {
+    fn new(announced: Option<u64>, buffers: &'b Buffers) -> Self {
+        Self { announced, buffers, first: Bytes::new(), joined: BytesMut::new() }
     }
 
     fn len(&self) -> u64 {
@@ -157,7 +201,8 @@ impl Pieces {
         }
         if self.joined.is_empty() {
             let announced = self.announced.and_then(|bytes| usize::try_from(bytes).ok());
-            self.joined.reserve(announced.unwrap_or_default().max(self.first.len() + data.len()));
+            let bytes = announced.unwrap_or_default().max(self.first.len() + data.len());
+            self.joined = self.buffers.take(bytes);
             self.joined.extend_from_slice(&std::mem::take(&mut self.first));
         }
         self.joined.extend_from_slice(&data);
@@ -183,7 +228,7 @@ pub async fn discard(mut body: Incoming, bytes_max: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Held, Pieces};
+    use super::{BUFFER_BYTES_MIN, Budget, Buffers, Held, HeldBody, KEPT_BYTES_MAX, Pieces};
     use bytes::Bytes;
     use std::sync::Arc;
 
@@ -205,7 +250,8 @@ mod tests {
     #[test]
     fn pieces_join_in_order_and_one_piece_is_not_copied() {
         for announced in [None, Some(6)] {
-            let mut pieces = Pieces::new(announced);
+            let buffers = Buffers::default();
+            let mut pieces = Pieces::new(announced, &buffers);
             for piece in ["ab", "c", "def"] {
                 pieces.push(Bytes::from_static(piece.as_bytes()));
             }
@@ -213,8 +259,36 @@ mod tests {
         }
         let only = Bytes::from_static(b"abc");
         let at = only.as_ptr();
-        let mut pieces = Pieces::new(Some(3));
+        let buffers = Buffers::default();
+        let mut pieces = Pieces::new(Some(3), &buffers);
         pieces.push(only);
         assert_eq!(pieces.join().as_ptr(), at);
+    }
+
+    fn large(buffers: &Arc<Buffers>) -> HeldBody {
+        let mut pieces = Pieces::new(None, buffers);
+        let half = Bytes::from(vec![b'x'; BUFFER_BYTES_MIN]);
+        [half.clone(), half].into_iter().for_each(|half| pieces.push(half));
+        let held = Held { budget: Budget::new(0), bytes: 0 };
+        HeldBody { bytes: pieces.join(), buffers: Arc::clone(buffers), _held: held }
+    }
+
+    #[test]
+    fn the_buffer_of_a_large_body_is_used_again_once_nobody_has_it() {
+        let buffers = Arc::new(Buffers::default());
+        let (first, second) = (large(&buffers), large(&buffers));
+        let (at, still_sent) = (first.bytes.as_ptr(), second.bytes.clone());
+        drop((first, second));
+        assert_eq!(large(&buffers).bytes.as_ptr(), at);
+        assert_ne!(large(&buffers).bytes.as_ptr(), still_sent.as_ptr(), "somebody has it");
+    }
+
+    #[test]
+    fn what_is_kept_has_a_limit() {
+        let buffers = Arc::new(Buffers::default());
+        let all: Vec<_> = (0..2 * KEPT_BYTES_MAX / BUFFER_BYTES_MIN).map(|_| large(&buffers)).collect();
+        drop(all);
+        let kept: usize = buffers.0.lock().iter().map(|b| b.capacity()).sum();
+        assert!((KEPT_BYTES_MAX / 2..=KEPT_BYTES_MAX).contains(&kept), "{kept}");
     }
 }

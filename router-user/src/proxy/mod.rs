@@ -41,7 +41,7 @@ use crate::forward::stream::{Progress, StreamBody};
 use crate::forward::{Answer, Upstream, UpstreamLimits, hop_headers};
 use crate::parse::{self, PathKind};
 
-use body::Budget;
+use body::{Budget, Buffers};
 use flight::Flight;
 pub use metrics::{RequestMetrics, Retry};
 use payload::Payload;
@@ -101,6 +101,7 @@ pub struct Proxy {
     shared: Arc<Shared>,
     upstream: Upstream,
     ids: RequestIds,
+    buffers: Arc<Buffers>,
 }
 
 /// A response's body: our own, or an engine's.
@@ -142,7 +143,12 @@ impl Proxy {
         let metrics = Arc::clone(&shared.metrics);
         let cancelled: Cancelled = Arc::new(move |took| metrics.cancelled(took));
         let hooks = Hooks { mark, cancelled: Some(cancelled) };
-        Self { shared, upstream: Upstream::new(&limits, hooks), ids: RequestIds::new(seed) }
+        Self {
+            shared,
+            upstream: Upstream::new(&limits, hooks),
+            ids: RequestIds::new(seed),
+            buffers: Arc::default(),
+        }
     }
 
     /// The worker's upstream side.
@@ -169,7 +175,7 @@ impl Proxy {
             PathKind::Refused => return Err(ProxyError::UnknownPath(parts.uri.path().to_owned())),
             PathKind::Inference | PathKind::Other => {}
         }
-        let mut payload = Payload::read(body, kind, &parts.headers, &self.shared).await?;
+        let mut payload = Payload::read(body, kind, &parts.headers, &self.shared, &self.buffers).await?;
         let shape = payload.shape(kind, &parts, &self.shared)?;
         let outgoing = Outgoing::new(parts, id.clone(), client, upgrade.as_ref());
         let Sent { answer, target, placed, flight } = self.place(&shape, &outgoing, &mut payload).await?;

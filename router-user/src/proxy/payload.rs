@@ -3,6 +3,8 @@
 //! Invariant: what is held counts in the budget of all bodies until the answer's head came; what is passed on is
 //! never held beyond [`BEGUN_BYTES`] and what the sockets buffer.
 
+use std::sync::Arc;
+
 use http_body_util::{Either, Full};
 use hyper::HeaderMap;
 use hyper::body::Incoming;
@@ -11,7 +13,7 @@ use hyper::http::request::Parts;
 use router_policy::RequestShape;
 
 use super::Shared;
-use super::body::{self, Begun, BodyLimits, HeldBody};
+use super::body::{self, Begun, BodyLimits, Buffers, HeldBody};
 use crate::error::ProxyError;
 use crate::forward::upload::{Fault, FaultSeen, RequestBody, Upload};
 use crate::parse::{self, PathKind};
@@ -44,12 +46,13 @@ impl Payload {
         kind: PathKind,
         headers: &HeaderMap,
         shared: &Shared,
+        buffers: &Arc<Buffers>,
     ) -> Result<Self, ProxyError> {
         let limits = &shared.limits;
         let hold_max = if kind == PathKind::Inference { u64::MAX } else { BEGUN_BYTES };
         let bounds =
             BodyLimits { bytes_max: limits.body_bytes_max, pause_max: limits.head_timeout, hold_max };
-        let result = body::read(&mut body, bounds, &shared.budget).await;
+        let result = body::read(&mut body, bounds, &shared.budget, buffers).await;
         let is_waiting = headers.contains_key(header::EXPECT);
         if matches!(result, Err(ProxyError::BodyTooLarge { .. } | ProxyError::BodyBudget)) && !is_waiting {
             body::discard(body, limits.body_bytes_max).await;
