@@ -88,7 +88,7 @@ fn measure(router: &Path, trace: &Path, options: &Options, routers: usize) -> Re
         .stderr(Stdio::inherit());
     let rows = run::capture(&mut replay)?;
     println!(
-        "{routers} router processes, {ENGINES} engines of {PROFILE} at load {LOAD}, {} requests at {} x real time, seed {}; load average {load_before}, then {}",
+        "router processes: {routers}; {ENGINES} engines of {PROFILE} at load {LOAD}, {} requests at {} x real time, seed {}; load average {load_before}, then {}",
         options.requests,
         options.time_scale,
         options.seed,
