@@ -201,7 +201,7 @@ impl Placement {
     }
 
     /// The request ended; its count is given back, and what the answer says of itself is learned from.
-    pub fn on_finished(&mut self, now: Nanos, ticket: Ticket, outcome: Outcome, usage: &Usage) {
+    pub fn on_finished(&mut self, now: Nanos, mut ticket: Ticket, outcome: Outcome, usage: &Usage) {
         let tuning = self.config.tuning;
         let Some(load) = self.load_of(&ticket) else { return };
         load.finish(now, ticket.dispatch(), ticket.first_byte, outcome == Outcome::Completed, &tuning);
@@ -209,12 +209,12 @@ impl Placement {
             load.learn_chars_per_token(ticket.prompt_bytes, tokens);
         }
         self.changed(ticket.backend);
-        self.unpin(&ticket, outcome, usage);
+        self.unpin(&mut ticket, outcome, usage);
     }
 
     /// The prompt's blocks are the newest now; the answer's follow them, as far as it came.
-    fn unpin(&mut self, ticket: &Ticket, outcome: Outcome, usage: &Usage) {
-        let Some(pin) = ticket.pin else { return };
+    fn unpin(&mut self, ticket: &mut Ticket, outcome: Outcome, usage: &Usage) {
+        let Some(pin) = ticket.pin.take() else { return };
         let answered = usage.answer_bytes as f64 / ticket.chars_per_token;
         let tokens = match outcome {
             Outcome::NeverSent => 0.0,

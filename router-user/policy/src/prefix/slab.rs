@@ -204,6 +204,11 @@ impl Slab {
         is_last.then_some(node)
     }
 
+    /// Whether the node's own mark is this backend's.
+    pub(super) fn is_first_holder(&self, node: u32, backend: usize) -> bool {
+        usize::from(self.place(node).backend) == backend
+    }
+
     pub(super) fn parent(&self, id: MarkId) -> MarkId {
         self.place(id).parent
     }
@@ -235,25 +240,26 @@ impl Slab {
         list.len -= 1;
     }
 
-    /// Makes a mark and all before it on its path the newest, the deepest first. O(path), but what was touched together
-    /// before still lies together and is moved in one piece: only read, at one place a mark.
-    pub(super) fn touch_path(&mut self, list: &mut AgeList, mut deepest: MarkId) {
-        while deepest != NONE {
-            let (highest, parent) = self.run_from(deepest);
-            self.move_run(list, deepest, highest);
-            deepest = parent;
+    /// Makes the marks of a path, the first block's first, the newest of their list, the deepest before the others.
+    /// O(path), but what was touched together before still lies together and is moved in one piece: its marks are only
+    /// read, and not one after another, so that memory's latency is paid once.
+    pub(super) fn touch(&mut self, list: &mut AgeList, path: &[MarkId]) {
+        let mut rest = path;
+        while let Some((&deepest, above)) = rest.split_last() {
+            let mut first = above.len();
+            while first > 0 && self.place(path[first]).newer == path[first - 1] {
+                first -= 1;
+            }
+            self.move_run(list, deepest, path[first]);
+            rest = &path[..first];
         }
     }
 
-    /// The last mark up the path from `deepest` of which each is the next newer in the list, and its parent.
-    fn run_from(&self, deepest: MarkId) -> (MarkId, MarkId) {
-        let mut highest = deepest;
-        loop {
-            let Place { parent, newer, .. } = *self.place(highest);
-            if parent == NONE || parent != newer {
-                return (highest, parent);
-            }
-            highest = parent;
+    /// The same of a mark and all before it on its path, found from parent to parent.
+    pub(super) fn touch_path(&mut self, list: &mut AgeList, mut id: MarkId) {
+        while id != NONE {
+            self.move_run(list, id, id);
+            id = self.parent(id);
         }
     }
 

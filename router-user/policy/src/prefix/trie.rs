@@ -60,11 +60,16 @@ impl Walk {
 }
 
 /// Blocks of a request in flight, to be given back by [`Trie::unpin`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Pin {
-    leaf: MarkId,
+    /// The marks from the first block to the last; at least one. They stay where they are while the last is pinned.
+    path: Vec<MarkId>,
     epoch: u32,
 }
+
+/// Emptied paths that are kept to be used again, and how long each may be: a request allocates none.
+const SPARE_PATHS_MAX: usize = 64;
+const SPARE_PATH_MARKS_MAX: usize = 8192;
 
 /// What the index refused or dropped, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +92,7 @@ pub struct Trie {
     pins: HashMap<MarkId, u32, RandomState>,
     fillers: u128,
     counters: TrieCounters,
+    spare: Vec<Vec<MarkId>>,
 }
 
 impl Default for Trie {
@@ -109,6 +115,7 @@ impl Trie {
             pins: HashMap::default(),
             fillers: 0,
             counters: TrieCounters::default(),
+            spare: Vec::new(),
         }
     }
 
@@ -186,27 +193,56 @@ impl Trie {
             self.lists.resize(backend + 1, AgeList::EMPTY);
         }
         let wanted = blocks.len().min(capacity);
-        let Leading { blocks: leading, mark } = walk.of(id);
-        let held = (leading as usize).min(wanted);
-        let mut leaf = mark;
-        for _ in held..leading as usize {
-            leaf = self.slab.parent(leaf);
-        }
+        let held = (walk.of(id).blocks as usize).min(wanted);
+        let mut path = self.held_path(id, walk, held);
+        let leaf = path.last().copied().unwrap_or(NONE);
         // Pinned while room is made, so that the head of this very chain stays.
         self.pin(leaf);
-        self.slab.touch_path(&mut self.lists[backend], leaf);
         let kept = held + self.make_room(backend, wanted - held, capacity);
         self.release(leaf);
         self.counters.cut_blocks += (blocks.len() - kept) as u64;
-        let first_new = leaf;
+        let mut last = leaf;
         for (depth, &hash) in blocks[..kept].iter().enumerate().skip(held) {
             let node = walk.path.get(depth).copied().unwrap_or_else(|| self.new_node(hash));
-            leaf = self.slab.new_mark(node, leaf, backend);
+            last = self.slab.new_mark(node, last, backend);
+            path.push(last);
         }
-        self.link_new(backend, leaf, first_new);
-        self.slab.touch_path(&mut self.lists[backend], first_new);
-        self.pin(leaf);
-        (leaf != NONE).then(|| Pin { leaf, epoch: self.lists[backend].epoch })
+        self.link_new(backend, last, leaf);
+        self.slab.touch(&mut self.lists[backend], &path[..held]);
+        if path.is_empty() {
+            self.keep_spare(path);
+            return None;
+        }
+        self.pin(last);
+        Some(Pin { path, epoch: self.lists[backend].epoch })
+    }
+
+    /// The backend's marks at the first `held` blocks of a walk. Most are their nodes' own, which are looked at all at
+    /// once; only the others are found one after another.
+    fn held_path(&mut self, id: BackendId, walk: &Walk, held: usize) -> Vec<MarkId> {
+        let mut path = self.spare.pop().unwrap_or_default();
+        path.resize(held, NONE);
+        let Leading { blocks: leading, mark } = walk.of(id);
+        let mut mark = mark;
+        for _ in held..leading as usize {
+            mark = self.slab.parent(mark);
+        }
+        for at in (0..held).rev() {
+            path[at] = mark;
+            if let Some(before) = at.checked_sub(1) {
+                let node = walk.path[before];
+                mark =
+                    if self.slab.is_first_holder(node, id.index()) { node } else { self.slab.parent(mark) };
+            }
+        }
+        path
+    }
+
+    fn keep_spare(&mut self, mut path: Vec<MarkId>) {
+        if self.spare.len() < SPARE_PATHS_MAX && path.capacity() <= SPARE_PATH_MARKS_MAX {
+            path.clear();
+            self.spare.push(path);
+        }
     }
 
     /// A request ended: its blocks are no longer pinned and are the newest, behind them `answer_blocks` of filler.
@@ -217,7 +253,9 @@ impl Trie {
             return;
         }
         let room = self.make_room(backend, answer_blocks.min(capacity), capacity);
-        let mut last = pin.leaf;
+        let Pin { path, .. } = pin;
+        let leaf = *path.last().expect("invariant: a pin has a last mark");
+        let mut last = leaf;
         for _ in 0..room {
             self.fillers += 1;
             // Chained hashes are random in 128 bits: that none of them is a small number is as sure as that no two
@@ -225,9 +263,10 @@ impl Trie {
             let node = self.new_node(self.fillers);
             last = self.slab.new_mark(node, last, backend);
         }
-        self.link_new(backend, last, pin.leaf);
-        self.slab.touch_path(&mut self.lists[backend], pin.leaf);
-        self.release(pin.leaf);
+        self.link_new(backend, last, leaf);
+        self.slab.touch(&mut self.lists[backend], &path);
+        self.release(leaf);
+        self.keep_spare(path);
     }
 
     /// Forgets everything the backend holds; pins from before become void. O(its blocks).
