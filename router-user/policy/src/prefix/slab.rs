@@ -20,6 +20,9 @@ pub(super) const PLACES_MAX: usize = u32::MAX as usize - 1;
 /// No backend: the node's own mark is free while further holders exist.
 const VACANT: u16 = u16::MAX;
 
+/// Marks of a path that are compared at once.
+const COMPARED_AT_ONCE: usize = 16;
+
 /// Places that are kept when nothing is left, so that a small index that empties now and then allocates nothing.
 const PLACES_KEPT: usize = 4096;
 
@@ -245,14 +248,32 @@ impl Slab {
     /// read, and not one after another, so that memory's latency is paid once.
     pub(super) fn touch(&mut self, list: &mut AgeList, path: &[MarkId]) {
         let mut rest = path;
-        while let Some((&deepest, above)) = rest.split_last() {
-            let mut first = above.len();
-            while first > 0 && self.place(path[first]).newer == path[first - 1] {
-                first -= 1;
-            }
-            self.move_run(list, deepest, path[first]);
-            rest = &path[..first];
+        while let Some(&deepest) = rest.last() {
+            let first = self.run_start(rest);
+            self.move_run(list, deepest, rest[first]);
+            rest = &rest[..first];
         }
+    }
+
+    /// Where the run begins that ends with the path's last mark: from there on each is the next older of the one
+    /// before. Compares in groups without leaving early, since a compiler that knows two numbers to be equal would
+    /// take the one from memory for the one at hand, and wait for it.
+    fn run_start(&self, path: &[MarkId]) -> usize {
+        let mut first = path.len() - 1;
+        while first > 0 {
+            let group = first.min(COMPARED_AT_ONCE);
+            let mut breaks = 0_u32;
+            for n in 0..group {
+                let is_break = self.place(path[first - n]).newer != path[first - n - 1];
+                breaks |= u32::from(is_break) << n;
+            }
+            let run = (breaks.trailing_zeros() as usize).min(group);
+            first -= run;
+            if run < group {
+                break;
+            }
+        }
+        first
     }
 
     /// The same of a mark and all before it on its path, found from parent to parent.
