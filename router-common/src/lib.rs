@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`limits`] (capacities and what they cost), [`id`] (which row is meant), [`key`] (how a
 //! socket's address finds its row), [`value`] (what a row holds and who writes it), [`tcp`] (when a connection
-//! counts), [`phase`] (where the request on it is), [`http`] (what segments say of that),
+//! counts), [`phase`] (where the request on it is), [`http`] (what segments say of that), [`seed`] (what a look at all sockets tells),
 //! [`edge`] (the edge guard, apart from all that). No dependency and no `std`, so that both sides compile the same file; invariant: every shared
 //! struct is `repr(C)` without implicit padding, asserted at compile time.
 #![no_std]
@@ -14,6 +14,7 @@ pub mod id;
 pub mod key;
 pub mod limits;
 pub mod phase;
+pub mod seed;
 pub mod tcp;
 pub mod value;
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`phases`] (the request
 //! on each), [`release`] (what a dead router leaves behind), [`local`] (the same seen from the
-//! engine's host, for the agent), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
+//! engine's host, for the agent), [`tcx`] (the same at devices), [`iterators`] (a look at all sockets), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
 //! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
@@ -10,17 +10,21 @@
 #![allow(internal_features, reason = "the BPF target has no fetch_add; see `atomic`")]
 
 mod atomic;
+mod iterators;
 mod local;
 mod maps;
 mod object;
+mod packet;
 mod phases;
 mod release;
 mod segment;
 mod sock_ops;
 mod socket;
+mod tcx;
 
-use aya_ebpf::macros::{cgroup_skb, cgroup_sock, sock_ops};
-use aya_ebpf::programs::{SkBuffContext, SockContext, SockOpsContext};
+use aya_ebpf::bindings::tcx_action_base::TCX_NEXT;
+use aya_ebpf::macros::{cgroup_skb, cgroup_sock, classifier, sock_ops};
+use aya_ebpf::programs::{SkBuffContext, SockContext, SockOpsContext, TcContext};
 
 /// What programs of these two kinds return to let the kernel go on.
 const GO_ON: u32 = 1;
@@ -51,6 +55,20 @@ fn phase_ingress(ctx: SkBuffContext) -> i32 {
 fn release(ctx: SockContext) -> i32 {
     release::on_release(&ctx);
     GO_ON as i32
+}
+
+/// Counts connections to known backends and follows requests on them, at a device.
+#[classifier]
+fn tcx_egress(ctx: TcContext) -> i32 {
+    let _nothing_to_count = tcx::on_egress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
+}
+
+/// Follows the answers, at a device.
+#[classifier]
+fn tcx_ingress(ctx: TcContext) -> i32 {
+    let _nothing_to_count = tcx::on_ingress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
 }
 
 /// Counts the connections that engines of the cgroup accept.

@@ -11,12 +11,12 @@ use aya_ebpf::helpers::bpf_skb_load_bytes;
 use aya_ebpf::programs::SkBuffContext;
 use router_common::http::{HEAD_BYTES, HEAD_PAD, HeadBuffer};
 
-const ETH_P_IP: u32 = 0x0800;
-const ETH_P_IPV6: u32 = 0x86dd;
-const TCP: u8 = 6;
-const IPV4_BYTES: usize = 20;
-const IPV6_BYTES: usize = 40;
-const TCP_BYTES: usize = 20;
+pub(crate) const ETH_P_IP: u32 = 0x0800;
+pub(crate) const ETH_P_IPV6: u32 = 0x86dd;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const IPV4_BYTES: usize = 20;
+pub(crate) const IPV6_BYTES: usize = 40;
+pub(crate) const TCP_BYTES: usize = 20;
 
 /// A segment that carries something.
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ impl Segment {
                     return None;
                 }
                 let (_, tcp) = headers.split_at(IPV4_BYTES);
-                Self::after(IPV4_BYTES, tcp.try_into().ok()?, bytes)
+                Self::behind(IPV4_BYTES, tcp.try_into().ok()?, bytes)
             }
             ETH_P_IPV6 => {
                 let headers: [u8; IPV6_BYTES + TCP_BYTES] = ctx.load(0).ok()?;
@@ -54,16 +54,17 @@ impl Segment {
                     return None;
                 }
                 let (_, tcp) = headers.split_at(IPV6_BYTES);
-                Self::after(IPV6_BYTES, tcp.try_into().ok()?, bytes)
+                Self::behind(IPV6_BYTES, tcp.try_into().ok()?, bytes)
             }
             _ => None,
         }
     }
 
+    /// The segment whose TCP header begins at `start` of the buffer, and whose payload ends at `bytes`.
     #[inline(always)]
-    fn after(ip: usize, tcp: &[u8; TCP_BYTES], bytes: u32) -> Option<Self> {
+    pub(crate) fn behind(start: usize, tcp: &[u8; TCP_BYTES], bytes: u32) -> Option<Self> {
         let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
-        let at = ip as u32 + u32::from(tcp[12] >> 4) * 4;
+        let at = start as u32 + u32::from(tcp[12] >> 4) * 4;
         if bytes <= at {
             return None;
         }

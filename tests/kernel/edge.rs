@@ -306,7 +306,7 @@ fn two_routers_share_a_device_until_the_last_one_ends() {
 fn guarded(sandbox: &Sandbox, device: &str) -> Config {
     Config {
         listen: SocketAddr::new(ROUTER[0].parse().unwrap(), GUARDED),
-        kernel: KernelConfig { mode: KernelMode::Off, pin_dir: sandbox.pin_dir(), cgroup: None },
+        kernel: KernelConfig { mode: KernelMode::Off, pin_dir: sandbox.pin_dir(), ..KernelConfig::default() },
         edge: EdgeConfig {
             device: Some(device.to_owned()),
             deny: vec![prefix("10.9.1.0/24")],

@@ -59,7 +59,8 @@ pub(crate) fn connect_hosts() -> io::Result<Clients> {
     Ok(clients)
 }
 
-fn own_network() -> io::Result<()> {
+/// Moves this thread to a network of its own, which has `lo` alone.
+pub(crate) fn own_network() -> io::Result<()> {
     // SAFETY: affects the network that this thread, and what it starts, sees.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());

@@ -9,16 +9,17 @@ use router_user::account::{Account, Role};
 use crate::sandbox::{Sandbox, name, run};
 use crate::world::{Backend, account, connect_marked, wait_row};
 
-const REQUEST: &[u8] = b"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: 2\r\n\r\n{}";
-const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const REQUEST: &[u8] =
+    b"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: 2\r\n\r\n{}";
+pub(crate) const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// A connection with both of its ends, and the row it counts in.
-struct Wire {
-    account: Account,
-    backend: Backend,
-    ours: TcpStream,
-    theirs: TcpStream,
+pub(crate) struct Wire {
+    pub(crate) account: Account,
+    pub(crate) backend: Backend,
+    pub(crate) ours: TcpStream,
+    pub(crate) theirs: TcpStream,
 }
 
 impl Wire {
@@ -29,6 +30,10 @@ impl Wire {
     fn over(sandbox: &Sandbox, host: &str) -> Self {
         let account = account(sandbox);
         let backend = Backend::new(&account, host);
+        Self::to(account, backend)
+    }
+
+    pub(crate) fn to(account: Account, backend: Backend) -> Self {
         let (ours, theirs) = backend.connect();
         for end in [&ours, &theirs] {
             end.set_nodelay(true).unwrap();
@@ -37,39 +42,39 @@ impl Wire {
     }
 
     /// Sends a request.
-    fn ask(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn ask(&mut self, bytes: &[u8]) -> &mut Self {
         pass(&mut self.ours, &mut self.theirs, bytes);
         self
     }
 
     /// Sends a part of an answer, as a segment of its own.
-    fn answer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+    pub(crate) fn answer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         pass(&mut self.theirs, &mut self.ours, bytes.as_ref());
         self
     }
 
-    fn row(&self) -> BackendLoad {
+    pub(crate) fn row(&self) -> BackendLoad {
         self.account.row(self.backend.id)
     }
 
     /// Waits for these gauges: awaiting, streaming, unknown.
     #[track_caller]
-    fn is(&mut self, phases: [u64; 3]) -> &mut Self {
+    pub(crate) fn is(&mut self, phases: [u64; 3]) -> &mut Self {
         wait_row(&self.account, self.backend.id, |row| [row.awaiting, row.streaming, row.unknown] == phases);
         self
     }
 }
 
 /// Sends and reads: afterwards the kernel has seen it.
-fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+pub(crate) fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
     from.write_all(bytes).unwrap();
     to.read_exact(&mut vec![0; bytes.len()]).unwrap();
 }
 
-const IDLE: [u64; 3] = [0, 0, 0];
-const AWAITING: [u64; 3] = [1, 0, 0];
-const STREAMING: [u64; 3] = [0, 1, 0];
-const UNKNOWN: [u64; 3] = [0, 0, 1];
+pub(crate) const IDLE: [u64; 3] = [0, 0, 0];
+pub(crate) const AWAITING: [u64; 3] = [1, 0, 0];
+pub(crate) const STREAMING: [u64; 3] = [0, 1, 0];
+pub(crate) const UNKNOWN: [u64; 3] = [0, 0, 1];
 
 #[test]
 fn each_request_of_a_connection_awaits_streams_and_ends() {

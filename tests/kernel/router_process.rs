@@ -13,6 +13,7 @@ use router_tests::client::{Client, ask, post};
 use router_user::account::view::{Row, View};
 use router_user::account::{Detach, detach};
 
+use crate::hosts::own_network;
 use crate::sandbox::{Sandbox, name, run};
 use crate::world::{PROGRAMS, bpftool, wait_until};
 
@@ -28,7 +29,12 @@ struct Router {
 impl Router {
     /// Starts it and waits until it serves.
     fn start(sandbox: &Sandbox, ip: &str, kernel: &str, engines: &[&Backend]) -> Self {
+        Self::start_with(sandbox, ip, kernel, engines, &[])
+    }
+
+    fn start_with(sandbox: &Sandbox, ip: &str, kernel: &str, engines: &[&Backend], more: &[&str]) -> Self {
         let mut process = serve(sandbox, kernel, ip);
+        process.0.args(more);
         process.0.args(engines.iter().map(|engine| format!("--backend=http://{},model=m", engine.addr())));
         let router = Self { process: process.0.spawn().unwrap(), addr: process.1 };
         wait_until(|| TcpStream::connect(router.addr).map(drop).map_err(|e| e.to_string()));
@@ -252,5 +258,34 @@ fn a_demo_that_is_interrupted_leaves_nothing_pinned_or_attached() {
                 _ => Ok(()),
             });
         }
+    });
+}
+
+#[test]
+fn of_a_router_at_a_device_that_was_killed_the_other_clears_the_count() {
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        own_network().unwrap();
+        let engine = Backend::start(engine);
+        let start =
+            |ip| Router::start_with(sandbox, ip, "on", &[&engine], &["--kernel-hook=tcx", "--kernel-dev=lo"]);
+        let (mut first, second) = (start("127.78.0.11"), start("127.78.0.12"));
+        let hold = |router: &Router| {
+            let mut client = Client::connect(router.addr);
+            client.send(completion("hold"));
+            client
+        };
+        let _clients = [hold(&first), hold(&first), hold(&second)];
+        wait_until(|| match (counts(sandbox)[0], phases(sandbox)[0]) {
+            ((3, 3), (3, 0, 0)) => Ok(()),
+            found => Err(format!("{found:?}")),
+        });
+        first.kill();
+        wait_until(|| match (counts(sandbox)[0], phases(sandbox)[0]) {
+            ((1, 1), (1, 0, 0)) => Ok(()),
+            found => Err(format!("{found:?}")),
+        });
     });
 }

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use router_user::account::local::Local;
 
 use crate::agent::options;
+use crate::hosts::{CLIENTS, DEVICE, connect_hosts, own_network};
 use crate::sandbox::{name, run};
+use crate::tcx::{at_devices, beyond};
 use crate::world::{Backend, account, wait_until};
 
 const SAMPLES: usize = 1000;
@@ -79,12 +81,31 @@ fn drive(mut ours: TcpStream, mut theirs: TcpStream, seed: usize, truth: &Mutex<
 enum Side {
     Router,
     Engine,
+    Loopback,
+    Cable,
 }
 
 fn check(name: &'static str, side: Side, connections: usize) {
     run(name, |sandbox| {
-        let account = account(sandbox);
-        let backend = Backend::new(&account, "127.0.0.1");
+        let (account, backend, _other_host) = match side {
+            Side::Router | Side::Engine => {
+                let account = account(sandbox);
+                let backend = Backend::new(&account, "127.0.0.1");
+                (account, backend, None)
+            }
+            Side::Loopback => {
+                own_network().unwrap();
+                let account = at_devices(sandbox, &["lo"]);
+                let backend = Backend::new(&account, "127.0.0.1");
+                (account, backend, None)
+            }
+            Side::Cable => {
+                let hosts = connect_hosts().unwrap();
+                let account = at_devices(sandbox, &[DEVICE]);
+                let backend = beyond(&hosts, &account, CLIENTS[0]);
+                (account, backend, Some(hosts))
+            }
+        };
         let agent =
             (side == Side::Engine).then(|| Local::open(&options(sandbox, &[backend.addr().port()])).unwrap());
         let row = || agent.as_ref().map_or_else(|| account.row(backend.id), |agent| agent.rows()[0].load);
@@ -134,6 +155,21 @@ fn sixteen_connections_agree_with_the_truth() {
 #[test]
 fn sixty_four_connections_agree_with_the_truth() {
     check(name!(), Side::Router, 64);
+}
+
+#[test]
+fn sixteen_connections_agree_with_the_truth_at_lo() {
+    check(name!(), Side::Loopback, 16);
+}
+
+#[test]
+fn sixty_four_connections_agree_with_the_truth_at_lo() {
+    check(name!(), Side::Loopback, 64);
+}
+
+#[test]
+fn sixteen_connections_agree_with_the_truth_at_a_cable() {
+    check(name!(), Side::Cable, 16);
 }
 
 #[test]

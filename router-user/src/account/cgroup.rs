@@ -43,6 +43,7 @@ pub enum CgroupError {
 }
 
 /// The cgroup to attach to, and those above it up to the mount (nearest first, without itself).
+#[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) attach: Cgroup,
     pub(super) ancestors: Vec<Cgroup>,

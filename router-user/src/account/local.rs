@@ -15,7 +15,8 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 use router_common::BackendLoad;
 use router_common::limits::MAX_LOCAL_PORTS;
 
-use super::cgroup::{self, Place};
+use super::attach::{Site, attach};
+use super::cgroup;
 use super::error::{KernelError, one_line};
 use super::maps::read_row;
 use super::pins::{PinDir, Set};
@@ -73,7 +74,7 @@ impl Local {
     /// [`KernelError`]; nothing new is left attached.
     pub fn open(options: &LocalOptions) -> Result<Self, KernelError> {
         kernel::require()?;
-        let place = cgroup::anywhere(options.cgroup.as_deref())?;
+        let site = Site::Cgroup(cgroup::anywhere(options.cgroup.as_deref())?);
         let dir = PinDir::create(&options.pin_dir, Set::Agent)?;
         let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
         // A detach may have come in between.
@@ -81,7 +82,7 @@ impl Local {
         DirBuilder::new().recursive(true).mode(0o700).create(&links).map_err(KernelError::pins(&links))?;
         let alone = alone(&dir)?.ok_or(KernelError::AgentRuns)?;
         let was_complete = kernel::tidy(&dir)?;
-        let opened = attach(&options.ports, &place, &dir);
+        let opened = attach_all(&options.ports, &site, &dir);
         if opened.is_err() && !was_complete {
             // That it cannot be removed is less to the point than why it failed.
             let _ = detach::take_off(&dir);
@@ -136,15 +137,15 @@ fn alone(dir: &PinDir) -> Result<Option<File>, KernelError> {
     }
 }
 
-fn attach(ports: &[u16], place: &Place, dir: &PinDir) -> Result<(Region, Vec<(u16, u32)>), KernelError> {
+fn attach_all(ports: &[u16], site: &Site, dir: &PinDir) -> Result<(Region, Vec<(u16, u32)>), KernelError> {
     let mut ebpf = kernel::load(dir)?;
     let load = map_load(dir, Access::Write)?;
     let ports = give_rows(dir, &load, ports)?;
     for name in PROGRAMS {
-        kernel::attach(&mut ebpf, name, place, dir).map_err(KernelError::Program)?;
+        attach(&mut ebpf, name, site, dir).map_err(KernelError::Program)?;
     }
     // Those that an agent on another cgroup left would count the same segments again.
-    links::keep_only(dir, &place.attach).map_err(KernelError::pins(&dir.links()))?;
+    links::keep_only(dir, &site.spots()).map_err(KernelError::pins(&dir.links()))?;
     Ok((load, ports))
 }
 

@@ -2,19 +2,22 @@
 //!
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
-//! `rows` (which row an address gets), `kernel` (loading and attaching), `pins`, `bpffs`, `links`, `cgroup`, `caps`,
-//! `anchor` (what happens when this process dies), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
+//! `rows` (which row an address gets), `kernel` (loading, and taking part), `attach`, `pins`, `bpffs`, `links`, `cgroup`,
+//! `device`, `caps`, `anchor` and `slots` (what happens when this process dies), `sys`, `recount` and `gauges` (counts put right), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
 mod anchor;
+mod attach;
 mod bpffs;
 mod caps;
 mod cgroup;
 mod detach;
+mod device;
 mod error;
+mod gauges;
 pub mod guard;
 mod kernel;
 pub mod ledger;
@@ -23,9 +26,12 @@ pub mod local;
 mod log;
 mod maps;
 mod pins;
+mod recount;
 mod region;
 mod rows;
 mod seen;
+mod slots;
+mod sys;
 pub mod view;
 
 use std::io;
@@ -41,13 +47,14 @@ use router_policy::{InFlight, LoadTable, Nanos, Seen};
 pub(crate) use bpffs::ensure as ensure_bpffs;
 pub use cgroup::CgroupError;
 pub use detach::{Detach, DetachError, detach};
+pub use device::DeviceError;
 pub use error::KernelError;
 pub(crate) use error::one_line;
 pub use guard::InFlightGuard;
-pub use kernel::{KernelMode, KernelOptions, open};
+pub use kernel::{Hook, KernelMode, KernelOptions, open};
 pub(crate) use kernel::{load_object, require_for};
 pub use ledger::{Ledger, Placed};
-pub use links::Link;
+pub use links::{At, Link};
 pub use log::LogReader;
 pub(crate) use pins::{BPF_F_NO_PREALLOC, Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
@@ -58,6 +65,8 @@ pub use seen::{KernelRow, mean_ttfb_seconds};
 pub enum State {
     /// It does: counts are shared, survive restarts, and are cleared when this process dies.
     On {
+        /// Every program there is where they are attached.
+        all: &'static [&'static str],
         /// Programs that are attached.
         programs: Vec<&'static str>,
         /// One line a program that could not be; the others work without it.
@@ -74,10 +83,10 @@ impl State {
     /// Every program there is, and whether it is attached; nothing while the kernel takes no part.
     #[must_use]
     pub fn programs(&self) -> Vec<(&'static str, bool)> {
-        if !self.is_on() {
-            return Vec::new();
+        match self {
+            Self::On { all, .. } => all.iter().map(|&name| (name, self.has(name))).collect(),
+            Self::Off { .. } => Vec::new(),
         }
-        kernel::PROGRAMS.iter().map(|&name| (name, self.has(name))).collect()
     }
 
     fn has(&self, program: &str) -> bool {
@@ -100,10 +109,18 @@ pub enum Role {
     Probe,
 }
 
+/// What [`Account::sweep`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Slots of processes that were gone.
+    pub slots: usize,
+    /// Rows whose gauges were wrong.
+    pub rows: usize,
+}
+
 /// This process's share of the counts. Clones are handles of the same.
 ///
-/// The slot is given back when the last clone goes: first this process's values are zeroed, then the anchor
-/// closes. So whoever publishes counts holds a clone.
+/// The slot is given back when the last clone goes. So whoever publishes counts holds a clone.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Inner>);
 
@@ -111,7 +128,7 @@ pub struct Account(Arc<Inner>);
 struct Inner {
     state: State,
     rows: Mutex<rows::Rows>,
-    // Before `sharing`: the slot is emptied before its anchor closes.
+    // Before `sharing`: the slot is given back before its lock and its anchor go.
     table: maps::SharedTable,
     sharing: Option<Sharing>,
 }
@@ -121,7 +138,12 @@ struct Inner {
 struct Sharing {
     socks: Mutex<SkStorage<MapData, SockState>>,
     logs: Mutex<Option<LogReader>>,
+    dir: pins::PinDir,
+    site: attach::Site,
+    /// Made when it is first needed; the reason, if that failed.
+    recount: Mutex<Option<Result<recount::Recount, String>>>,
     _anchor: anchor::Anchor,
+    _lock: std::fs::File,
 }
 
 impl Account {
@@ -170,9 +192,9 @@ impl Account {
     #[must_use]
     pub fn kernel_row(&self, id: BackendId) -> Option<KernelRow> {
         let state = self.state();
-        state
-            .has(kernel::SOCKOPS)
-            .then(|| KernelRow { load: self.row(id), has_phases: state.has(kernel::EGRESS) })
+        let at_devices = state.has(kernel::TCX);
+        let has_phases = at_devices || state.has(kernel::EGRESS);
+        (at_devices || state.has(kernel::SOCKOPS)).then(|| KernelRow { load: self.row(id), has_phases })
     }
 
     /// A copy of a row. Kernel fields stay 0 while [`State::is_on`] is false.
@@ -200,6 +222,28 @@ impl Account {
         let mark = SockState { backend_plus1: backend.index() as u32 + 1, ..SockState::marked(role) };
         let socket: BorrowedFd<'_> = socket.as_fd();
         sharing.socks.lock().insert(&socket.as_raw_fd(), mark, 0).map_err(io::Error::other)
+    }
+
+    /// Whether [`Self::sweep`] is to be called from time to time: no program sees a process die or a socket go.
+    #[must_use]
+    pub fn needs_sweeping(&self) -> bool {
+        self.0.sharing.as_ref().is_some_and(|sharing| matches!(sharing.site, attach::Site::Devices(_)))
+    }
+
+    /// Frees the slots of processes that are gone, and puts gauges right that count sockets that are. The first call
+    /// takes some 0.1 s, the others grow with the sockets there are: about 1 ms for a thousand.
+    ///
+    /// # Errors
+    /// In one line, what could not be done.
+    pub fn sweep(&self) -> Result<Swept, String> {
+        let Some(sharing) = &self.0.sharing else { return Ok(Swept::default()) };
+        let table = &self.0.table.table;
+        let slots = slots::free_dead(&sharing.dir, table).map_err(|error| one_line(&error))?;
+        let mut recount = sharing.recount.lock();
+        let recount = recount.get_or_insert_with(|| recount::Recount::open(&sharing.dir));
+        let recount = recount.as_ref().map_err(String::clone)?;
+        let rows = recount.correct(table).map_err(|error| one_line(&error))?;
+        Ok(Swept { slots, rows })
     }
 
     /// The reader of what the programs log, once; only in the process in slot 0.

@@ -10,11 +10,12 @@ use router_common::{BackendAddr, BackendId, BackendLoad, WorkerSlot};
 
 use super::error::{KernelError, one_line};
 use super::kernel;
-use super::links::{self, Link};
+use super::links::{self, At, Link};
 use super::maps::{Table, ids};
 use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows;
+use super::slots;
 
 /// The pinned tables, to be read.
 #[derive(Debug)]
@@ -53,8 +54,9 @@ impl Counts {
     /// Whether the programs behind these links that still work count connections, and whether they follow requests.
     #[must_use]
     pub fn by(links: &[Link]) -> Self {
-        let has = |name: &str| links.iter().any(|link| link.program == name && link.cgroup_id != 0);
-        Self { connections: has(kernel::SOCKOPS), requests: has(kernel::EGRESS) }
+        let has = |name: &str| links.iter().any(|link| link.program == name && link.at != At::Gone);
+        let at_devices = has(kernel::TCX);
+        Self { connections: at_devices || has(kernel::SOCKOPS), requests: at_devices || has(kernel::EGRESS) }
     }
 }
 
@@ -78,7 +80,13 @@ impl View {
         self.dir.path()
     }
 
-    /// The live router processes by slot.
+    /// Whether the process in a slot lives. Where the kernel does not free the slots of dead ones, it may not.
+    #[must_use]
+    pub fn is_alive(&self, slot: usize) -> bool {
+        slots::is_alive(&self.dir, slot)
+    }
+
+    /// The router processes by slot.
     #[must_use]
     pub fn workers(&self) -> Vec<(usize, WorkerSlot)> {
         let all = (0..MAX_WORKERS).map(|slot| (slot, self.table.worker(slot)));

@@ -78,6 +78,9 @@ async fn run(
             }
         });
     }
+    if source.account.needs_sweeping() {
+        tokio::spawn(kernel::sweep(source.account.clone()));
+    }
     let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
     let _watches = watch_all(&source.registry.all(), &sink, &watch);
     let admin_listener = tokio::net::TcpListener::from_std(admin)?;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::output;
 use super::pins::PinArgs;
 use crate::account::view::{Counts, Row, View, pinned};
-use crate::account::{KernelError, KernelRow, Link};
+use crate::account::{At, KernelError, KernelRow, Link};
 use crate::clock;
 
 /// Exit code of what could not start.
@@ -46,11 +46,13 @@ pub(super) struct Worker {
     pub(super) pid: u32,
 }
 
-/// A program and where it hangs; `cgroup` is none where that is gone.
+/// A program and where it hangs: a cgroup or a device, by number; neither where that is gone.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Attached {
     program: String,
     cgroup: Option<u64>,
+    device: Option<u32>,
+    device_name: Option<String>,
 }
 
 /// One row.
@@ -118,11 +120,14 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 /// Nothing is pinned there, or it cannot be read.
 pub(super) fn read(pin_dir: &Path) -> Result<Status, KernelError> {
     let view = View::open(pin_dir)?;
-    let (rows, links, workers) = (view.rows()?, pinned(pin_dir)?.links, view.workers());
+    let (rows, links, mut workers) = (view.rows()?, pinned(pin_dir)?.links, view.workers());
+    workers.retain(|&(slot, _)| view.is_alive(slot));
     let counts = Counts::by(&links);
     let attached = |link: Link| Attached {
+        device_name: link.device(),
+        cgroup: if let At::Cgroup(id) = link.at { Some(id) } else { None },
+        device: if let At::Device(ifindex) = link.at { Some(ifindex) } else { None },
         program: link.program,
-        cgroup: (link.cgroup_id != 0).then_some(link.cgroup_id),
     };
     Ok(Status {
         pins: view.path().display().to_string(),

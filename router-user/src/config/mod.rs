@@ -193,11 +193,30 @@ pub struct KernelConfig {
     pub pin_dir: PathBuf,
     /// The cgroup the programs attach to; `None` = this process's own.
     pub cgroup: Option<PathBuf>,
+    /// What they are attached to.
+    pub hook: KernelHook,
+    /// The network devices, with [`KernelHook::Tcx`]; else none.
+    pub devices: Vec<String>,
+}
+
+/// What programs are attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelHook {
+    /// A cgroup.
+    Cgroup,
+    /// Network devices.
+    Tcx,
 }
 
 impl Default for KernelConfig {
     fn default() -> Self {
-        Self { mode: KernelMode::Auto, pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"), cgroup: None }
+        Self {
+            mode: KernelMode::Auto,
+            pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"),
+            cgroup: None,
+            hook: KernelHook::Cgroup,
+            devices: Vec::new(),
+        }
     }
 }
 

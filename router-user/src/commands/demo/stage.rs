@@ -116,7 +116,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         backends: engines.iter().map(backend).collect(),
         policy,
         workers: 1,
-        kernel: KernelConfig { mode: KernelMode::Auto, pin_dir, cgroup: None },
+        kernel: KernelConfig { mode: KernelMode::Auto, pin_dir, ..KernelConfig::default() },
         ..Config::default()
     }
 }

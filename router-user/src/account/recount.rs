@@ -1,0 +1,102 @@
+//! Gauges beside the sockets there are: what a connection left that ended unseen is found and taken away.
+//!
+//! A socket's state goes with it, so the states there are say exactly what the gauges should. They are read by an
+//! iterator over the storage, over all network namespaces, without stopping anything. Invariant: a row is only put
+//! right if nothing happened on it meanwhile, twice over; else the next look may do it.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use aya::programs::Program;
+use aya::{Btf, Ebpf};
+use router_common::limits::MAX_BACKENDS;
+use router_common::phase::gauge;
+use router_common::seed::{TOLD_BYTES, Told};
+
+use super::error::one_line;
+use super::gauges::Gauges;
+use super::maps::{Table, ids};
+use super::pins::PinDir;
+use super::{kernel, sys};
+
+const PROGRAM: &str = "recount";
+
+/// More sockets than a host has ports for: 8 MiB.
+const READ_MAX: u64 = 8 << 20;
+
+/// Between two looks at the same row, longer than an event that has begun takes to be counted.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Something that looks at the states of sockets.
+#[derive(Debug)]
+pub(super) struct Recount(OwnedFd);
+
+impl Recount {
+    /// Loads the program. Reading the kernel's types takes some 0.1 s.
+    ///
+    /// # Errors
+    /// In one line, why the kernel has no such iterator.
+    pub(super) fn open(dir: &PinDir) -> Result<Self, String> {
+        let mut ebpf = kernel::load(dir).map_err(|error| one_line(&error))?;
+        let states = dir.open_existing("SOCKS").map_err(|error| one_line(&error))?;
+        let link = link(&mut ebpf, PROGRAM, "bpf_sk_storage_map", Some(states.fd().as_fd()))?;
+        Ok(Self(link))
+    }
+
+    /// What the gauges of each row should be.
+    fn look(&self) -> io::Result<Vec<Gauges>> {
+        let mut told = Vec::new();
+        sys::iterate(self.0.as_fd())?.take(READ_MAX).read_to_end(&mut told)?;
+        let mut rows = vec![Gauges::default(); MAX_BACKENDS];
+        for told in told.as_chunks::<TOLD_BYTES>().0.iter().map(Told::read) {
+            let Some(row) = told.row.and_then(|row| rows.get_mut(row as usize)) else { continue };
+            row.add(told.is_foreign, gauge(told.phase));
+        }
+        Ok(rows)
+    }
+
+    /// Puts right what can be. Returns how many rows were.
+    ///
+    /// # Errors
+    /// The iterator cannot be read.
+    pub(super) fn correct(&self, table: &Table) -> io::Result<usize> {
+        let before: Vec<_> = ids().map(|id| table.events(id)).collect();
+        let first = self.look()?;
+        if ids().all(|id| table.gauges(id) == first[id.index()]) {
+            return Ok(0);
+        }
+        std::thread::sleep(PAUSE);
+        let second = self.look()?;
+        let mut corrected = 0;
+        for id in ids() {
+            let (first, second) = (first[id.index()], second[id.index()]);
+            let found = table.gauges(id);
+            if first == second && found != first && table.events(id) == before[id.index()] {
+                table.correct(id, found, first);
+                corrected += 1;
+            }
+        }
+        Ok(corrected)
+    }
+}
+
+/// Loads an iterator and makes it one over everything of its kind, or in the map.
+///
+/// # Errors
+/// In one line, why not.
+pub(super) fn link(
+    ebpf: &mut Ebpf,
+    name: &str,
+    kind: &str,
+    map: Option<std::os::fd::BorrowedFd<'_>>,
+) -> Result<OwnedFd, String> {
+    let failed = |what: &str, error: &dyn std::error::Error| format!("{name} ({what}): {}", one_line(error));
+    let Some(Program::Iter(program)) = ebpf.program_mut(name) else {
+        return Err(format!("the object has no iterator {name}"));
+    };
+    let types = Btf::from_sys_fs().map_err(|error| failed("types of the kernel", &error))?;
+    program.load(kind, &types).map_err(|error| failed("load", &error))?;
+    let program = program.fd().map_err(|error| failed("load", &error))?;
+    sys::link_iterator(program.as_fd(), map).map_err(|error| failed("link", &error))
+}
