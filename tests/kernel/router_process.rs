@@ -289,3 +289,22 @@ fn of_a_router_at_a_device_that_was_killed_the_other_clears_the_count() {
         });
     });
 }
+
+#[test]
+fn a_router_counts_connections_that_are_older_than_it() {
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        let engine = Backend::start(engine);
+        let older = TcpStream::connect(engine.addr()).unwrap();
+        let _router = Router::start(sandbox, "127.78.0.13", "on", &[&engine]);
+        let foreign = |wanted: u64| match rows(sandbox)[0].load.foreign_conns {
+            found if found == wanted => Ok(()),
+            found => Err(format!("{found} connections of others, not {wanted}")),
+        };
+        wait_until(|| foreign(1));
+        drop(older);
+        wait_until(|| foreign(0));
+    });
+}

@@ -267,7 +267,14 @@ fn account(
     })))
 }
 
-fn take<T: TryFrom<Map, Error: std::error::Error>>(ebpf: &mut Ebpf, name: &str) -> Result<T, KernelError> {
+/// A map of the object.
+///
+/// # Errors
+/// [`KernelError::Load`].
+pub(super) fn take<T: TryFrom<Map, Error: std::error::Error>>(
+    ebpf: &mut Ebpf,
+    name: &str,
+) -> Result<T, KernelError> {
     let map =
         ebpf.take_map(name).ok_or_else(|| KernelError::Load(format!("the object has no map {name}")))?;
     T::try_from(map).map_err(|error| KernelError::Load(one_line(&error)))

@@ -3,12 +3,13 @@
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
 //! `rows` (which row an address gets), `kernel` (loading, and taking part), `attach`, `pins`, `bpffs`, `links`, `cgroup`,
-//! `device`, `caps`, `anchor` and `slots` (what happens when this process dies), `sys`, `recount` and `gauges` (counts put right), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
+//! `device`, `caps`, `anchor` and `slots` (what happens when this process dies), `sys`, `adopt` and `sock_diag` (connections older than the programs), `recount` and `gauges` (counts put right), `log`, `error`, `seen` (what the kernel's fields say), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
+mod adopt;
 mod anchor;
 mod attach;
 mod bpffs;
@@ -31,6 +32,7 @@ mod region;
 mod rows;
 mod seen;
 mod slots;
+mod sock_diag;
 mod sys;
 pub mod view;
 
@@ -43,6 +45,7 @@ use parking_lot::Mutex;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
 use router_policy::{InFlight, LoadTable, Nanos, Seen};
 
+pub use adopt::Adopted;
 // The edge guard has the same needs of rights and pins.
 pub(crate) use bpffs::ensure as ensure_bpffs;
 pub use cgroup::CgroupError;
@@ -116,6 +119,8 @@ pub struct Swept {
     pub slots: usize,
     /// Rows whose gauges were wrong.
     pub rows: usize,
+    /// Rows that were too busy to tell; another sweep may.
+    pub unsettled: usize,
 }
 
 /// This process's share of the counts. Clones are handles of the same.
@@ -242,8 +247,20 @@ impl Account {
         let mut recount = sharing.recount.lock();
         let recount = recount.get_or_insert_with(|| recount::Recount::open(&sharing.dir));
         let recount = recount.as_ref().map_err(String::clone)?;
-        let rows = recount.correct(table).map_err(|error| one_line(&error))?;
-        Ok(Swept { slots, rows })
+        let (rows, unsettled) = recount.correct(table).map_err(|error| one_line(&error))?;
+        Ok(Swept { slots, rows, unsettled })
+    }
+
+    /// Counts connections to registered backends that are older than the programs. Takes some 0.1 s if there are any.
+    ///
+    /// # Errors
+    /// In one line, why none could be.
+    pub fn adopt(&self) -> Result<Adopted, String> {
+        let Some(sharing) = &self.0.sharing else { return Ok(Adopted::default()) };
+        // At devices each is taken up with its next packet.
+        let attach::Site::Cgroup(place) = &sharing.site else { return Ok(Adopted::default()) };
+        let rows = self.0.rows.lock().addresses().map_err(|error| one_line(&error))?;
+        adopt::adopt(&sharing.dir, place, &rows)
     }
 
     /// The reader of what the programs log, once; only in the process in slot 0.

@@ -56,28 +56,33 @@ impl Recount {
         Ok(rows)
     }
 
-    /// Puts right what can be. Returns how many rows were.
+    /// Puts right what can be. Returns how many rows were, and how many may be another time.
     ///
     /// # Errors
     /// The iterator cannot be read.
-    pub(super) fn correct(&self, table: &Table) -> io::Result<usize> {
+    pub(super) fn correct(&self, table: &Table) -> io::Result<(usize, usize)> {
         let before: Vec<_> = ids().map(|id| table.events(id)).collect();
         let first = self.look()?;
         if ids().all(|id| table.gauges(id) == first[id.index()]) {
-            return Ok(0);
+            return Ok((0, 0));
         }
         std::thread::sleep(PAUSE);
         let second = self.look()?;
-        let mut corrected = 0;
+        let (mut corrected, mut unsettled) = (0, 0);
         for id in ids() {
             let (first, second) = (first[id.index()], second[id.index()]);
             let found = table.gauges(id);
-            if first == second && found != first && table.events(id) == before[id.index()] {
+            if found == second {
+                continue;
+            }
+            if first == second && table.events(id) == before[id.index()] {
                 table.correct(id, found, first);
                 corrected += 1;
+            } else {
+                unsettled += 1;
             }
         }
-        Ok(corrected)
+        Ok((corrected, unsettled))
     }
 }
 

@@ -78,8 +78,8 @@ async fn run(
             }
         });
     }
-    if source.account.needs_sweeping() {
-        tokio::spawn(kernel::sweep(source.account.clone()));
+    if source.account.state().is_on() {
+        tokio::spawn(kernel::settle(source.account.clone()));
     }
     let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
     let _watches = watch_all(&source.registry.all(), &sink, &watch);

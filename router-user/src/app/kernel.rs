@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::account::{self, Account, KernelError, KernelOptions, Role, State, Swept};
+use crate::account::{self, Account, Adopted, KernelError, KernelOptions, Role, State};
 use crate::config::{KernelConfig, KernelHook, KernelMode};
 use crate::forward::connect::Mark;
 
@@ -38,29 +38,53 @@ pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
 /// How long a dead process, or a socket that went unseen, stays counted where no program sees them go.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Sweeps for as long as it is polled; what has begun when it is dropped goes on to its end.
-pub(super) async fn sweep(account: Account) {
+/// Puts right at the start what happened while no program was attached; where none sees processes and sockets go, sweeps
+/// for as long as it is polled. What has begun when it is dropped goes on to its end.
+pub(super) async fn settle(account: Account) {
+    let adopting = account.clone();
+    match blocking(move || adopting.adopt()).await {
+        Ok(adopted) if adopted == Adopted::default() => {}
+        Ok(Adopted { taken_up, refused }) => {
+            tracing::info!(taken_up, refused, "connections older than the programs");
+        }
+        Err(reason) => tracing::warn!(%reason, "connections older than the programs are not counted"),
+    }
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut said = String::new();
     loop {
         ticks.tick().await;
-        let account = account.clone();
-        let reason = match tokio::task::spawn_blocking(move || account.sweep()).await {
-            Ok(Ok(swept)) => {
-                if swept != Swept::default() {
-                    tracing::debug!(slots = swept.slots, rows = swept.rows, "gone and still counted");
+        let sweeping = account.clone();
+        match blocking(move || sweeping.sweep()).await {
+            Ok(swept) => {
+                if swept.slots + swept.rows > 0 {
+                    tracing::info!(
+                        slots = swept.slots,
+                        rows = swept.rows,
+                        "gone and still counted: put right"
+                    );
                 }
-                continue;
+                if swept.unsettled == 0 && !account.needs_sweeping() {
+                    return;
+                }
             }
-            Ok(Err(reason)) => reason,
-            Err(panic) => panic.to_string(),
-        };
-        if reason != said {
-            tracing::warn!(%reason, "what goes unseen stays counted");
-            said = reason;
+            Err(reason) if !account.needs_sweeping() => {
+                tracing::warn!(%reason, "what went unseen stays counted");
+                return;
+            }
+            Err(reason) if reason != said => {
+                tracing::warn!(%reason, "what goes unseen stays counted");
+                said = reason;
+            }
+            Err(_as_before) => {}
         }
     }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(panic.to_string()))
 }
 
 /// What tells the kernel whose a socket is; `None` without kernel.
