@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`phases`] (the request
 //! on each), [`release`] (what a dead router leaves behind), [`local`] (the same seen from the
-//! engine's host, for the agent), [`tcx`] (the same at devices), [`iterators`] (a look at all sockets), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
+//! engine's host, for the agent), [`tcx`] and [`local_tcx`] (the same two at devices), [`iterators`] (a look at all sockets), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
 //! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
@@ -12,6 +12,7 @@
 mod atomic;
 mod iterators;
 mod local;
+mod local_tcx;
 mod maps;
 mod object;
 mod packet;
@@ -68,6 +69,20 @@ fn tcx_egress(ctx: TcContext) -> i32 {
 #[classifier]
 fn tcx_ingress(ctx: TcContext) -> i32 {
     let _nothing_to_count = tcx::on_ingress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
+}
+
+/// Counts the requests to engines, at a device.
+#[classifier]
+fn local_tcx_in(ctx: TcContext) -> i32 {
+    let _nothing_to_count = local_tcx::on_ingress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
+}
+
+/// Follows their answers, at a device.
+#[classifier]
+fn local_tcx_out(ctx: TcContext) -> i32 {
+    let _nothing_to_count = local_tcx::on_egress(&SkBuffContext { skb: ctx.skb });
     TCX_NEXT
 }
 

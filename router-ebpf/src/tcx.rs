@@ -23,7 +23,8 @@ use crate::packet::Packet;
 use crate::phases::{from_backend, to_backend};
 use crate::socket;
 
-const SOCK_STREAM: u32 = 1;
+/// `SOCK_STREAM` of Linux.
+pub(crate) const SOCK_STREAM: u32 = 1;
 
 /// `SockState::progress` of a socket that was seen opening its connection: what it sends first is its first.
 const FROM_ITS_BEGINNING: u64 = 1;
@@ -135,7 +136,7 @@ unsafe fn take_up(state: *mut SockState, row: u32, seq: u32) -> Option<()> {
 /// # Safety
 /// `state` is the storage of a socket, and `load` its row.
 #[inline(always)]
-unsafe fn ended(state: *mut SockState, load: *mut BackendLoad) -> bool {
+pub(crate) unsafe fn ended(state: *mut SockState, load: *mut BackendLoad) -> bool {
     // SAFETY: the caller's promise. Between lock and unlock there is no call.
     unsafe {
         bpf_spin_lock((&raw mut (*state).lock).cast());

@@ -3,7 +3,7 @@
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`], [`seed`],
 //! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program),
-//! [`tcx`] and [`tcx_ends`] (programs at devices), [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
+//! [`tcx`] and [`tcx_ends`] (programs at devices), [`agent`] (the engine's host), [`agent_tcx`], [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
 //! between two network namespaces).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
@@ -15,6 +15,7 @@
 
 mod agent;
 mod agent_process;
+mod agent_tcx;
 mod commands;
 mod connections;
 mod degrade;

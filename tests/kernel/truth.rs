@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use router_user::account::local::Local;
 
 use crate::agent::options;
+use crate::agent_tcx::at_device;
 use crate::hosts::{CLIENTS, DEVICE, connect_hosts, own_network};
 use crate::sandbox::{name, run};
 use crate::tcx::{at_devices, beyond};
@@ -83,6 +84,7 @@ enum Side {
     Engine,
     Loopback,
     Cable,
+    EngineLoopback,
 }
 
 fn check(name: &'static str, side: Side, connections: usize) {
@@ -93,7 +95,7 @@ fn check(name: &'static str, side: Side, connections: usize) {
                 let backend = Backend::new(&account, "127.0.0.1");
                 (account, backend, None)
             }
-            Side::Loopback => {
+            Side::Loopback | Side::EngineLoopback => {
                 own_network().unwrap();
                 let account = at_devices(sandbox, &["lo"]);
                 let backend = Backend::new(&account, "127.0.0.1");
@@ -106,8 +108,12 @@ fn check(name: &'static str, side: Side, connections: usize) {
                 (account, backend, Some(hosts))
             }
         };
-        let agent =
-            (side == Side::Engine).then(|| Local::open(&options(sandbox, &[backend.addr().port()])).unwrap());
+        let port = [backend.addr().port()];
+        let agent = match side {
+            Side::Engine => Some(Local::open(&options(sandbox, &port)).unwrap()),
+            Side::EngineLoopback => Some(Local::open(&at_device(sandbox, "lo", &port)).unwrap()),
+            _ => None,
+        };
         let row = || agent.as_ref().map_or_else(|| account.row(backend.id), |agent| agent.rows()[0].load);
         let (truth, stop) = (Mutex::new(Truth::default()), AtomicBool::new(false));
         let (mut equal, mut error, mut busy) = (0, 0, 0);
@@ -165,6 +171,11 @@ fn sixteen_connections_agree_with_the_truth_at_lo() {
 #[test]
 fn sixty_four_connections_agree_with_the_truth_at_lo() {
     check(name!(), Side::Loopback, 64);
+}
+
+#[test]
+fn sixteen_connections_agree_with_the_truth_at_lo_of_the_engines_host() {
+    check(name!(), Side::EngineLoopback, 16);
 }
 
 #[test]

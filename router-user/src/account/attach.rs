@@ -153,7 +153,8 @@ fn to_cgroup(ebpf: &mut Ebpf, name: &str, cgroup: &std::fs::File) -> Result<FdLi
 /// Attaches by a link, behind whatever else is on the device. What an older kernel offers instead (clsact) would stay
 /// on the device when a process is killed.
 fn to_device(ebpf: &mut Ebpf, name: &str, device: &Device) -> Result<FdLink, ProgramError> {
-    let direction = if name.ends_with("egress") { TcAttachType::Egress } else { TcAttachType::Ingress };
+    let is_egress = name.ends_with("egress") || name.ends_with("out");
+    let direction = if is_egress { TcAttachType::Egress } else { TcAttachType::Ingress };
     let Program::SchedClassifier(program) = program(ebpf, name)? else {
         return Err(ProgramError::UnexpectedProgramType);
     };

@@ -12,6 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use aya::maps::{HashMap, Map, MapData, MapError};
+use parking_lot::Mutex;
 use router_common::BackendLoad;
 use router_common::limits::MAX_LOCAL_PORTS;
 
@@ -20,11 +21,14 @@ use super::cgroup;
 use super::error::{KernelError, one_line};
 use super::maps::read_row;
 use super::pins::{PinDir, Set};
+use super::recount::Recount;
 use super::region::{Access, Region};
-use super::{detach, kernel, links};
+use super::{Hook, detach, device, kernel, links};
 
 /// In the order of attaching: no request must await an answer that nobody sees.
 const PROGRAMS: [&str; 4] = ["local_release", "local_sockops", "local_egress", "local_ingress"];
+/// At devices, in the same order.
+const AT_DEVICES: [&str; 2] = ["local_tcx_out", "local_tcx_in"];
 
 const ROW_BYTES: usize = size_of::<BackendLoad>();
 
@@ -33,8 +37,9 @@ const ROW_BYTES: usize = size_of::<BackendLoad>();
 pub struct LocalOptions {
     /// Directory of pins, as for a router.
     pub pin_dir: PathBuf,
-    /// The cgroup whose engines are seen; `None` = all of the host, as far as the cgroup mount goes.
-    pub cgroup: Option<PathBuf>,
+    /// The cgroup whose engines are seen; `None` = all of the host, as far as the cgroup mount goes. Or the devices
+    /// at which they are.
+    pub hook: Hook,
     /// Ports of engines, at most [`MAX_LOCAL_PORTS`].
     pub ports: Vec<u16>,
 }
@@ -64,6 +69,9 @@ pub struct Local {
     load: Region,
     /// Ports, each with its row.
     ports: Vec<(u16, u32)>,
+    at_devices: bool,
+    /// Made when it is first needed; the reason, if that failed.
+    recount: Mutex<Option<Result<Recount, String>>>,
     _alone: File,
 }
 
@@ -74,7 +82,10 @@ impl Local {
     /// [`KernelError`]; nothing new is left attached.
     pub fn open(options: &LocalOptions) -> Result<Self, KernelError> {
         kernel::require()?;
-        let site = Site::Cgroup(cgroup::anywhere(options.cgroup.as_deref())?);
+        let site = match &options.hook {
+            Hook::Cgroup(chosen) => Site::Cgroup(cgroup::anywhere(chosen.as_deref())?),
+            Hook::Tcx(names) => Site::Devices(device::find(names)?),
+        };
         let dir = PinDir::create(&options.pin_dir, Set::Agent)?;
         let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
         // A detach may have come in between.
@@ -88,7 +99,27 @@ impl Local {
             let _ = detach::take_off(&dir);
         }
         let (load, ports) = opened?;
-        Ok(Self { dir, load, ports, _alone: alone })
+        let at_devices = matches!(site, Site::Devices(_));
+        Ok(Self { dir, load, ports, at_devices, recount: Mutex::new(None), _alone: alone })
+    }
+
+    /// Whether [`Self::sweep`] is to be called from time to time: connections may end without a packet.
+    #[must_use]
+    pub const fn needs_sweeping(&self) -> bool {
+        self.at_devices
+    }
+
+    /// Puts gauges right that count sockets that are gone; returns of how many ports. Costs as
+    /// [`Account::sweep`](super::Account::sweep).
+    ///
+    /// # Errors
+    /// In one line, why not.
+    pub fn sweep(&self) -> Result<usize, String> {
+        let mut recount = self.recount.lock();
+        let recount = recount.get_or_insert_with(|| Recount::open(&self.dir));
+        let recount = recount.as_ref().map_err(String::clone)?;
+        let corrected = recount.correct(&self.load, MAX_LOCAL_PORTS);
+        corrected.map(|(rows, _unsettled)| rows).map_err(|error| one_line(&error))
     }
 
     /// The ports, in the order they were given.
@@ -141,10 +172,11 @@ fn attach_all(ports: &[u16], site: &Site, dir: &PinDir) -> Result<(Region, Vec<(
     let mut ebpf = kernel::load(dir)?;
     let load = map_load(dir, Access::Write)?;
     let ports = give_rows(dir, &load, ports)?;
-    for name in PROGRAMS {
+    let programs: &[&str] = if matches!(site, Site::Cgroup(_)) { &PROGRAMS } else { &AT_DEVICES };
+    for name in programs {
         attach(&mut ebpf, name, site, dir).map_err(KernelError::Program)?;
     }
-    // Those that an agent on another cgroup left would count the same segments again.
+    // Those that an agent elsewhere left would count the same segments again.
     links::keep_only(dir, &site.spots()).map_err(KernelError::pins(&dir.links()))?;
     Ok((load, ports))
 }

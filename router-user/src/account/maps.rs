@@ -283,8 +283,7 @@ pub(super) fn ids() -> impl Iterator<Item = BackendId> {
     (0..MAX_BACKENDS).filter_map(BackendId::new)
 }
 
-/// Where a row begins in `load`.
-pub(super) fn row_offset(id: BackendId) -> usize {
+fn row_offset(id: BackendId) -> usize {
     id.index() * size_of::<BackendLoad>()
 }
 

@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use aya::maps::{MapData, SkStorage};
 use parking_lot::Mutex;
+use router_common::limits::MAX_BACKENDS;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
 use router_policy::{InFlight, LoadTable, Nanos, Seen};
 
@@ -236,7 +237,7 @@ impl Account {
     }
 
     /// Frees the slots of processes that are gone, and puts gauges right that count sockets that are. The first call
-    /// takes some 0.1 s, the others grow with the sockets there are: about 1 ms for a thousand.
+    /// takes some tenths of a second, the others grow with the sockets there are: about 1 ms for a thousand.
     ///
     /// # Errors
     /// In one line, what could not be done.
@@ -247,11 +248,12 @@ impl Account {
         let mut recount = sharing.recount.lock();
         let recount = recount.get_or_insert_with(|| recount::Recount::open(&sharing.dir));
         let recount = recount.as_ref().map_err(String::clone)?;
-        let (rows, unsettled) = recount.correct(table).map_err(|error| one_line(&error))?;
+        let (rows, unsettled) =
+            recount.correct(&table.load, MAX_BACKENDS).map_err(|error| one_line(&error))?;
         Ok(Swept { slots, rows, unsettled })
     }
 
-    /// Counts connections to registered backends that are older than the programs. Takes some 0.1 s if there are any.
+    /// Counts connections to registered backends that are older than the programs. Takes some tenths of a second if there are any.
     ///
     /// # Errors
     /// In one line, why none could be.

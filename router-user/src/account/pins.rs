@@ -141,6 +141,14 @@ impl PinDir {
         self.path.join(name)
     }
 
+    /// The map of sockets' states.
+    pub(super) const fn states(&self) -> &'static str {
+        match self.set {
+            Set::Router => "SOCKS",
+            Set::Agent => "LOCAL_SOCKS",
+        }
+    }
+
     /// Names of all maps of the set.
     pub(super) fn map_names(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.set.shapes().iter().map(|shape| shape.name)

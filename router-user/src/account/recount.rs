@@ -15,9 +15,9 @@ use router_common::phase::gauge;
 use router_common::seed::{TOLD_BYTES, Told};
 
 use super::error::one_line;
-use super::gauges::Gauges;
-use super::maps::{Table, ids};
+use super::gauges::{self, Gauges};
 use super::pins::PinDir;
+use super::region::Region;
 use super::{kernel, sys};
 
 const PROGRAM: &str = "recount";
@@ -33,13 +33,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub(super) struct Recount(OwnedFd);
 
 impl Recount {
-    /// Loads the program. Reading the kernel's types takes some 0.1 s.
+    /// Loads the program. Reading the kernel's types takes some tenths of a second.
     ///
     /// # Errors
     /// In one line, why the kernel has no such iterator.
     pub(super) fn open(dir: &PinDir) -> Result<Self, String> {
         let mut ebpf = kernel::load(dir).map_err(|error| one_line(&error))?;
-        let states = dir.open_existing("SOCKS").map_err(|error| one_line(&error))?;
+        let states = dir.open_existing(dir.states()).map_err(|error| one_line(&error))?;
         let link = link(&mut ebpf, PROGRAM, "bpf_sk_storage_map", Some(states.fd().as_fd()))?;
         Ok(Self(link))
     }
@@ -56,27 +56,26 @@ impl Recount {
         Ok(rows)
     }
 
-    /// Puts right what can be. Returns how many rows were, and how many may be another time.
+    /// Puts right what can be of so many rows, at most [`MAX_BACKENDS`]. Returns how many rows were, and how many may be another time.
     ///
     /// # Errors
     /// The iterator cannot be read.
-    pub(super) fn correct(&self, table: &Table) -> io::Result<(usize, usize)> {
-        let before: Vec<_> = ids().map(|id| table.events(id)).collect();
+    pub(super) fn correct(&self, load: &Region, rows: usize) -> io::Result<(usize, usize)> {
+        let before: Vec<_> = (0..rows).map(|row| gauges::read(load, row)).collect();
         let first = self.look()?;
-        if ids().all(|id| table.gauges(id) == first[id.index()]) {
+        if (0..rows).all(|row| gauges::read(load, row).0 == first[row]) {
             return Ok((0, 0));
         }
         std::thread::sleep(PAUSE);
         let second = self.look()?;
         let (mut corrected, mut unsettled) = (0, 0);
-        for id in ids() {
-            let (first, second) = (first[id.index()], second[id.index()]);
-            let found = table.gauges(id);
-            if found == second {
+        for (row, before) in before.iter().enumerate() {
+            let (found, counters) = gauges::read(load, row);
+            if found == second[row] {
                 continue;
             }
-            if first == second && table.events(id) == before[id.index()] {
-                table.correct(id, found, first);
+            if first[row] == second[row] && (found, counters) == *before {
+                gauges::correct(load, row, found, first[row]);
                 corrected += 1;
             } else {
                 unsettled += 1;
