@@ -1,7 +1,7 @@
 //! Tier 3: the real kernel and real sockets. Needs root, a cgroup2 mount and the right to mount a BPF file system.
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
-//! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`truth`], [`slots`], [`rows`], [`seed`],
+//! and accounts to test with), then the cases: [`connections`], [`phases`], [`phase_ends`], [`phase_limits`], [`truth`], [`slots`], [`rows`], [`seed`],
 //! [`pins`], [`upgrade`], [`commands`], [`degrade`], [`logs`], [`router_process`] (the built program),
 //! [`tcx`] and [`tcx_ends`] (programs at devices), [`agent`] (the engine's host), [`agent_tcx`], [`agent_process`], [`edge`] with [`hosts`] (the edge guard,
 //! between two network namespaces).
@@ -23,6 +23,7 @@ mod edge;
 mod hosts;
 mod logs;
 mod phase_ends;
+mod phase_limits;
 mod phases;
 mod pins;
 mod router_process;

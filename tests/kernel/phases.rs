@@ -23,7 +23,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    fn new(sandbox: &Sandbox) -> Self {
+    pub(crate) fn new(sandbox: &Sandbox) -> Self {
         Self::over(sandbox, "127.0.0.1")
     }
 
@@ -170,80 +170,6 @@ fn the_rest_of_a_body_that_was_answered_early_is_no_request() {
         wire.answer("HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n").is(IDLE);
         wire.ask(b"\"still\"}  ").is(IDLE);
         wire.ask(REQUEST).is(AWAITING);
-    });
-}
-
-#[test]
-fn an_interim_answer_is_no_first_byte() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        wire.ask(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n").is(AWAITING);
-        wire.answer("HTTP/1.1 100 Continue\r\n\r\n").is(AWAITING);
-        assert_eq!(wire.row().ttfb_count, 0);
-        wire.ask(b"{}").is(AWAITING).answer(CHUNKED).is(STREAMING).answer(LAST_CHUNK).is(IDLE);
-        let both = [b"HTTP/1.1 100 Continue\r\n\r\n", CHUNKED].concat();
-        wire.ask(REQUEST).answer(both).is(STREAMING).answer(LAST_CHUNK).is(IDLE);
-        assert_eq!(wire.row().ttfb_count, 2);
-    });
-}
-
-#[test]
-fn what_cannot_be_told_is_unknown_until_the_connection_ends() {
-    let firsts: [&[u8]; 3] =
-        [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\x01"];
-    run(name!(), |sandbox| {
-        for first in firsts {
-            let mut wire = Wire::new(sandbox);
-            wire.ask(first).is(UNKNOWN).answer("anything").is(UNKNOWN).ask(REQUEST).is(UNKNOWN);
-            wire.ours.shutdown(std::net::Shutdown::Both).unwrap();
-            wire.theirs.shutdown(std::net::Shutdown::Both).unwrap();
-            wire.is(IDLE);
-        }
-    });
-}
-
-#[test]
-fn a_tunnel_is_unknown_from_its_switch_on() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        wire.ask(b"GET /ws HTTP/1.1\r\nupgrade: websocket\r\n\r\n").is(AWAITING);
-        wire.answer("HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n").is(UNKNOWN);
-        wire.ask(b"\x81\x05hello").is(UNKNOWN);
-        assert_eq!(wire.row().ttfb_count, 0, "a switch is no answer");
-    });
-}
-
-#[test]
-fn limit_trailers_stream_on_until_the_next_request() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        wire.ask(REQUEST).answer(CHUNKED).answer("0\r\nserver-timing: x\r\n\r\n").is(STREAMING);
-        wire.ask(REQUEST).is(AWAITING).answer(CHUNKED).answer(LAST_CHUNK).is(IDLE);
-    });
-}
-
-#[test]
-fn limit_a_head_whose_framing_is_not_in_the_first_511_bytes_counts_until_its_first_byte() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n", "x".repeat(600));
-        let late = [long.as_bytes(), b"transfer-encoding: chunked\r\n\r\n"].concat();
-        wire.ask(REQUEST)
-            .is(AWAITING)
-            .answer(late)
-            .is(IDLE)
-            .answer("5\r\nhello\r\n")
-            .is(IDLE)
-            .answer(LAST_CHUNK);
-        let early = ["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx: ", &"x".repeat(600), "\r\n\r\n"];
-        wire.ask(REQUEST).answer(early.concat()).is(STREAMING).answer(LAST_CHUNK).is(IDLE);
-        wire.ask(REQUEST)
-            .answer("HTTP/1.1 200 OK\r\n")
-            .is(IDLE)
-            .answer("content-length: 2\r\n\r\n{}")
-            .is(IDLE);
-        wire.ask(REQUEST).is(AWAITING).answer(CHUNKED).answer(LAST_CHUNK).is(IDLE);
-        assert_eq!(wire.row().ttfb_count, 4, "the first byte is always seen");
     });
 }
 

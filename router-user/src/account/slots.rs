@@ -35,12 +35,10 @@ fn take(dir: &PinDir, slot: usize) -> io::Result<Option<File>> {
     }
 }
 
-/// Whether a live process is in a slot. What cannot be told is taken for alive.
+/// Whether a live process is in a slot. What cannot be told, as of a process that never locked it, is taken for alive.
 pub(super) fn is_alive(dir: &PinDir, slot: usize) -> bool {
-    match File::open(place(dir, slot)) {
-        Ok(file) => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
+    let lock = File::open(place(dir, slot)).map(|file| file.try_lock_shared());
+    !matches!(lock, Ok(Ok(())))
 }
 
 /// Takes a free slot and its lock; `None` when all are taken.
@@ -77,6 +75,7 @@ pub(super) fn free_dead(dir: &PinDir, table: &Table) -> io::Result<usize> {
         let cookie = table.cookie(slot);
         // The owner may have ended, and another come, between the look and the lock.
         if cookie != 0
+            && !is_alive(dir, slot)
             && let Some(_lock) = take(dir, slot)?
             && table.cookie(slot) == cookie
         {
