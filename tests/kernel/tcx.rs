@@ -1,5 +1,5 @@
 //! Programs at network devices instead of a cgroup: `lo`, where both ends are seen, and a cable to another host.
-#![expect(unsafe_code, reason = "asking what is attached is a bpf system call")]
+#![expect(unsafe_code, reason = "asking what is attached is a bpf system call; umount2")]
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -320,6 +320,26 @@ fn a_device_that_is_gone_is_left_and_one_made_anew_is_used() {
         let _account = at_devices(sandbox, &["one"]);
         assert_eq!(links().len(), 2);
         assert!(links().iter().all(|link| link.place() == "device one"), "{:?}", links());
+    });
+}
+
+#[test]
+fn no_cgroup_is_needed() {
+    run(name!(), |sandbox| {
+        own_network().unwrap();
+        // Of this thread: the process has others, in the namespace it came from.
+        let mounts = || fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+        let cgroups = |mounts: &str| {
+            let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+            std::ffi::CString::new(mount.split(' ').nth(4)?).ok()
+        };
+        while let Some(mount) = cgroups(&mounts()) {
+            // SAFETY: a terminated string; only this case's mount namespace loses the mount.
+            assert_eq!(unsafe { libc::umount2(mount.as_ptr(), libc::MNT_DETACH) }, 0);
+        }
+        assert!(matches!(try_open(sandbox, KernelMode::On), Err(KernelError::Cgroup(_))));
+        let account = at_devices(sandbox, &["lo"]);
+        follow(Wire::to(account.clone(), Backend::new(&account, "127.0.0.1")));
     });
 }
 

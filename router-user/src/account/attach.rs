@@ -191,3 +191,22 @@ fn program_fd<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<BorrowedFd<'a>, Prog
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
     ebpf.program_mut(name).ok_or_else(|| ProgramError::InvalidName { name: name.to_owned() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_without_tcx;
+    use aya::programs::ProgramError;
+    use aya::sys::SyscallError;
+    use std::io;
+
+    #[test]
+    fn a_kernel_that_knows_no_tcx_links_is_told_from_one_that_refuses() {
+        let refused = |code| {
+            let io_error = io::Error::from_raw_os_error(code);
+            is_without_tcx(&ProgramError::from(SyscallError { call: "bpf_mprog_attach", io_error }))
+        };
+        assert!(refused(libc::EINVAL));
+        assert!(!refused(libc::EPERM));
+        assert!(!is_without_tcx(&ProgramError::NotLoaded));
+    }
+}
