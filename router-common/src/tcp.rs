@@ -4,6 +4,8 @@
 pub mod state {
     /// Established.
     pub const ESTABLISHED: u32 = 1;
+    /// We asked for a connection, and have no answer.
+    pub const SYN_SENT: u32 = 2;
     /// Our FIN is sent and not acknowledged.
     pub const FIN_WAIT1: u32 = 4;
     /// Our FIN was acknowledged, the peer's has not come.

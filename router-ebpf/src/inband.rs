@@ -28,6 +28,10 @@ use crate::{local, sock_ops, socket};
 /// `BPF_WRITE_HDR_TCP_CURRENT_MSS` of Linux, which the bindings lack.
 const BPF_WRITE_HDR_TCP_CURRENT_MSS: u32 = 1;
 
+/// What is to be told of a connection on which a backend's host may tell: packets with options that the kernel does not
+/// know.
+pub(crate) const HEARING: u32 = BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG;
+
 /// An event of a connection that this host opened.
 #[inline(always)]
 pub(crate) fn on_router_event(ctx: &SockOpsContext) -> Option<()> {
@@ -47,8 +51,7 @@ fn listen(ctx: &SockOpsContext) -> Option<()> {
     if unsafe { (*state).role == SockState::PROBE || (*state).backend_plus1 == 0 } {
         return None;
     }
-    let flags = ctx.cb_flags() | BPF_SOCK_OPS_PARSE_UNKNOWN_HDR_OPT_CB_FLAG;
-    ctx.set_cb_flags(flags as i32).ok()
+    ctx.set_cb_flags((ctx.cb_flags() | HEARING) as i32).ok()
 }
 
 /// Notes what the backend's host says, beside what the routers of this host have there at that moment: later they may

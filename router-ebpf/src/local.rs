@@ -27,7 +27,7 @@ use crate::segment::Segment;
 use crate::socket;
 
 /// `SockState::counted`: the kernel tells of the connection's end.
-const TOLD: u8 = 1;
+pub(crate) const TOLD: u8 = 1;
 /// `SockState::counted`: it was taken up late, so only the release of its socket tells.
 const UNTIL_RELEASE: u8 = 2;
 
@@ -119,9 +119,25 @@ pub(crate) fn on_egress(ctx: &SkBuffContext) -> Option<()> {
     // SAFETY: the socket and what is found of it were checked non-null; a socket sends one segment at a time.
     unsafe {
         let state = storage(sk.cast())?;
-        let load = live(state)?;
-        let segment = Segment::of(ctx)?;
-        let answer = answer(sk.cast(), 0)?;
+        sent(ctx, sk.cast(), state, live(state)?, &Segment::of(ctx)?)
+    }
+}
+
+/// A segment from the engine, of a counted connection.
+///
+/// # Safety
+/// `sk` is a socket that sends, `state` its storage, and `load` its row.
+#[inline(always)]
+pub(crate) unsafe fn sent(
+    ctx: &SkBuffContext,
+    sk: *mut c_void,
+    state: *mut SockState,
+    load: *mut BackendLoad,
+    segment: &Segment,
+) -> Option<()> {
+    // SAFETY: the caller's promise; a socket sends one segment at a time.
+    unsafe {
+        let answer = answer(sk, 0)?;
         let end = segment.seq.wrapping_add(segment.len);
         let mut fresh = segment.len;
         if (*answer).has_sent != 0 {
@@ -136,7 +152,7 @@ pub(crate) fn on_egress(ctx: &SkBuffContext) -> Option<()> {
         }
         (*answer).sent_to = end;
         (*answer).has_sent = 1;
-        from_backend(ctx, state, load, &segment, fresh, || Some(&raw mut (*answer).head))
+        from_backend(ctx, state, load, segment, fresh, || Some(&raw mut (*answer).head))
     }
 }
 
@@ -161,7 +177,7 @@ pub(crate) fn on_release(ctx: &SockContext) -> Option<()> {
 /// # Safety
 /// `state` is the storage of a socket.
 #[inline(always)]
-unsafe fn take_up(state: *mut SockState, row: u32, counted: u8) -> Option<()> {
+pub(crate) unsafe fn take_up(state: *mut SockState, row: u32, counted: u8) -> Option<()> {
     let load = LOCAL_LOAD.get_ptr_mut(row)?;
     // SAFETY: the caller's promise. Between lock and unlock there is no call.
     unsafe {
@@ -171,6 +187,7 @@ unsafe fn take_up(state: *mut SockState, row: u32, counted: u8) -> Option<()> {
             (*state).role = SockState::SERVED;
             (*state).backend_plus1 = row + 1;
             (*state).counted = counted;
+            (*state).released = 0;
         }
         bpf_spin_unlock((&raw mut (*state).lock).cast());
         if was == 0 {
@@ -197,7 +214,7 @@ unsafe fn ended(state: *mut SockState, load: *mut BackendLoad) {
 
 /// The row of a port, if an engine is there.
 #[inline(always)]
-fn row_of(port: u32) -> Option<u32> {
+pub(crate) fn row_of(port: u32) -> Option<u32> {
     // SAFETY: the value is read at once.
     unsafe { LOCAL_PORTS.get(port) }.copied()
 }
@@ -221,7 +238,7 @@ unsafe fn load_of(state: *const SockState) -> Option<*mut BackendLoad> {
 /// # Safety
 /// As for [`load_of`].
 #[inline(always)]
-unsafe fn live(state: *const SockState) -> Option<*mut BackendLoad> {
+pub(crate) unsafe fn live(state: *const SockState) -> Option<*mut BackendLoad> {
     // SAFETY: the caller's promise.
     unsafe { if (*state).released == 0 { load_of(state) } else { None } }
 }
@@ -254,7 +271,7 @@ unsafe fn answer(sk: *mut c_void, flags: u64) -> Option<*mut Answer> {
 /// # Safety
 /// As for [`storage`].
 #[inline(always)]
-unsafe fn create(sk: *mut c_void) -> Option<*mut SockState> {
+pub(crate) unsafe fn create(sk: *mut c_void) -> Option<*mut SockState> {
     let flags = BPF_SK_STORAGE_GET_F_CREATE.into();
     // SAFETY: the caller's promise; the map is one of socket storage.
     unsafe {

@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`maps`] (what is shared), [`sock_ops`] (connections counted per backend), [`phases`] (the request
 //! on each), [`release`] (what a dead router leaves behind), [`local`] (the same seen from the
-//! engine's host, for the agent), [`inband`] (what that host tells the routers), [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
+//! engine's host, for the agent), [`inband`] (what that host tells the routers), [`tcx`] and [`local_tcx`] (the two
+//! views at devices), [`iterators`] (a look at all sockets), [`packet`], [`socket`], [`segment`], [`atomic`], [`object`]. No decision that `router-common` could hold and test on the host.
 //! Invariant: a program never refuses anything; whatever fails in it only leaves a count as it was.
 #![no_std]
 #![no_main]
@@ -11,17 +12,22 @@
 
 mod atomic;
 mod inband;
+mod iterators;
 mod local;
+mod local_tcx;
 mod maps;
 mod object;
+mod packet;
 mod phases;
 mod release;
 mod segment;
 mod sock_ops;
 mod socket;
+mod tcx;
 
-use aya_ebpf::macros::{cgroup_skb, cgroup_sock, sock_ops};
-use aya_ebpf::programs::{SkBuffContext, SockContext, SockOpsContext};
+use aya_ebpf::bindings::tcx_action_base::TCX_NEXT;
+use aya_ebpf::macros::{cgroup_skb, cgroup_sock, classifier, sock_ops};
+use aya_ebpf::programs::{SkBuffContext, SockContext, SockOpsContext, TcContext};
 
 /// What programs of these two kinds return to let the kernel go on.
 const GO_ON: u32 = 1;
@@ -59,6 +65,34 @@ fn release(ctx: SockContext) -> i32 {
 fn inband_hear(ctx: SockOpsContext) -> u32 {
     let _not_told = inband::on_router_event(&ctx);
     GO_ON
+}
+
+/// Counts connections to known backends and follows requests on them, at a device.
+#[classifier]
+fn tcx_egress(ctx: TcContext) -> i32 {
+    let _nothing_to_count = tcx::on_egress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
+}
+
+/// Follows the answers, at a device.
+#[classifier]
+fn tcx_ingress(ctx: TcContext) -> i32 {
+    let _nothing_to_count = tcx::on_ingress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
+}
+
+/// Counts the requests to engines, at a device.
+#[classifier]
+fn local_tcx_in(ctx: TcContext) -> i32 {
+    let _nothing_to_count = local_tcx::on_ingress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
+}
+
+/// Follows their answers, at a device.
+#[classifier]
+fn local_tcx_out(ctx: TcContext) -> i32 {
+    let _nothing_to_count = local_tcx::on_egress(&SkBuffContext { skb: ctx.skb });
+    TCX_NEXT
 }
 
 /// Counts the connections that engines of the cgroup accept.

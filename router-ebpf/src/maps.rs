@@ -1,18 +1,20 @@
 //! Every map of the object: key, value, writers, bound.
 //!
-//! Defined through BTF, so that `bpftool map dump` prints fields by name. Each but `HEAD` is pinned under
+//! Defined through BTF, so that `bpftool map dump` prints fields by name. Each but `HEAD` and `SEED` is pinned under
 //! `<pin-dir>/v1/<name>`, by a router or (`LOCAL_*`) by the agent, which map the arrays into their own memory.
 
-use aya_ebpf::bindings::BPF_F_MMAPABLE;
+use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC};
 use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, PerCpuArray, SkStorage};
 use aya_ebpf::macros::btf_map;
 use router_common::edge::SourceKey;
 use router_common::http::HeadBuffer;
 use router_common::inband::MAX_PEERS;
 use router_common::limits::{MAX_BACKENDS, MAX_LOCAL_PORTS, MAX_WORKERS};
+use router_common::seed::SEEDS;
 use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Telling, WorkerSlot};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
+const NO_PREALLOC: usize = BPF_F_NO_PREALLOC as usize;
 
 /// Row → what is at the backend. Kernel and routers write different cache lines of a row.
 #[btf_map]
@@ -37,6 +39,10 @@ pub(crate) static SOCKS: SkStorage<SockState> = SkStorage::new();
 /// Where the head of an answer is read: too big for a program's stack. Not pinned, it holds nothing between events.
 #[btf_map]
 pub(crate) static HEAD: PerCpuArray<HeadBuffer, 1> = PerCpuArray::new();
+
+/// Socket's cookie → row, while a process has connections taken up. Not pinned, and empty otherwise.
+#[btf_map]
+pub(crate) static SEED: HashMap<u64, u32, SEEDS, NO_PREALLOC> = HashMap::new();
 
 /// Row → what all clients have at an engine's port of this host. Only the agent uses it and the next five.
 #[btf_map]

@@ -31,11 +31,8 @@ pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
     let (state, load) = counted(ctx)?;
     let segment = Segment::any(ctx)?;
     if segment.is_window_shut {
-        // SAFETY: as below; a timestamp may be won by any writer.
-        unsafe {
-            increment(&raw mut (*load).zero_windows);
-            (&raw mut (*load).last_zero_window_ns).write_volatile(bpf_ktime_get_ns());
-        }
+        // SAFETY: as below.
+        unsafe { shut(load) };
     }
     if segment.len == 0 {
         return None;
@@ -44,6 +41,19 @@ pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
     let buffer = || HEAD.get_ptr_mut(0);
     // SAFETY: all point to map values, checked non-null.
     unsafe { from_backend(ctx, state, load, &segment, segment.len, buffer) }
+}
+
+/// The backend takes nothing more for now.
+///
+/// # Safety
+/// `load` is a row.
+#[inline(always)]
+pub(crate) unsafe fn shut(load: *mut BackendLoad) {
+    // SAFETY: the caller's promise; a timestamp may be won by any writer.
+    unsafe {
+        increment(&raw mut (*load).zero_windows);
+        (&raw mut (*load).last_zero_window_ns).write_volatile(bpf_ktime_get_ns());
+    }
 }
 
 /// A segment to the backend, seen from either side.

@@ -11,16 +11,16 @@ use aya_ebpf::helpers::bpf_skb_load_bytes;
 use aya_ebpf::programs::SkBuffContext;
 use router_common::http::{HEAD_BYTES, HEAD_PAD, HeadBuffer};
 
-const ETH_P_IP: u32 = 0x0800;
-const ETH_P_IPV6: u32 = 0x86dd;
-const TCP: u8 = 6;
-const IPV4_BYTES: usize = 20;
-const IPV6_BYTES: usize = 40;
-const TCP_BYTES: usize = 20;
+pub(crate) const ETH_P_IP: u32 = 0x0800;
+pub(crate) const ETH_P_IPV6: u32 = 0x86dd;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const IPV4_BYTES: usize = 20;
+pub(crate) const IPV6_BYTES: usize = 40;
+pub(crate) const TCP_BYTES: usize = 20;
 /// The option that holds the length of a segment of more than 64 KiB. No such segment is on any wire: the kernel hands
 /// it to a device that cuts it, or to the loopback, which does not.
-const JUMBO_BYTES: usize = 8;
-const HOP_BY_HOP: u8 = 0;
+pub(crate) const JUMBO_BYTES: usize = 8;
+pub(crate) const HOP_BY_HOP: u8 = 0;
 
 /// A segment.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub(crate) struct Segment {
     pub(crate) ack: u32,
     /// Where the payload begins.
     at: u32,
-    /// Bytes of payload; at least 1 but from [`Segment::any`].
+    /// Bytes of payload; at least 1 but from [`Segment::any`] and [`Segment::behind`].
     pub(crate) len: u32,
     /// Its sender takes nothing more for now.
     pub(crate) is_window_shut: bool,
@@ -59,16 +59,16 @@ impl Segment {
                     return None;
                 }
                 let (_, tcp) = headers.split_at(IPV4_BYTES);
-                Self::after(IPV4_BYTES, tcp.try_into().ok()?, bytes)
+                Self::behind(IPV4_BYTES, tcp.try_into().ok()?, bytes)
             }
             ETH_P_IPV6 => {
                 let headers: [u8; IPV6_BYTES + TCP_BYTES] = ctx.load(0).ok()?;
                 let (ip, tcp) = headers.split_at(IPV6_BYTES);
                 match (ip[6], tcp[0], tcp[1]) {
-                    (TCP, ..) => Self::after(IPV6_BYTES, tcp.try_into().ok()?, bytes),
+                    (TCP, ..) => Self::behind(IPV6_BYTES, tcp.try_into().ok()?, bytes),
                     (HOP_BY_HOP, TCP, 0) => {
                         let tcp: [u8; TCP_BYTES] = ctx.load(IPV6_BYTES + JUMBO_BYTES).ok()?;
-                        Self::after(IPV6_BYTES + JUMBO_BYTES, &tcp, bytes)
+                        Self::behind(IPV6_BYTES + JUMBO_BYTES, &tcp, bytes)
                     }
                     _ => None,
                 }
@@ -77,11 +77,12 @@ impl Segment {
         }
     }
 
+    /// The segment whose TCP header begins at `start` of the buffer, and whose payload ends at `bytes`.
     #[inline(always)]
-    fn after(ip: usize, tcp: &[u8; TCP_BYTES], bytes: u32) -> Option<Self> {
+    pub(crate) fn behind(start: usize, tcp: &[u8; TCP_BYTES], bytes: u32) -> Option<Self> {
         const SYN_RST: u8 = 0x06;
         let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
-        let at = ip as u32 + u32::from(tcp[12] >> 4) * 4;
+        let at = start as u32 + u32::from(tcp[12] >> 4) * 4;
         if bytes < at {
             return None;
         }

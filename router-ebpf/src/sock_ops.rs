@@ -22,7 +22,8 @@ use crate::maps::{BACKENDS, LOAD};
 use crate::socket;
 
 /// What is to be told of a counted connection: its end, and what the backend's host does not acknowledge.
-const EVENTS: u32 = BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG;
+pub(crate) const EVENTS: u32 =
+    BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG;
 
 /// `AF_INET6` of Linux.
 const AF_INET6: u32 = 10;

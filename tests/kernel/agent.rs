@@ -6,24 +6,20 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use router_common::BackendLoad;
 use router_user::account::local::{Local, LocalOptions, pinned as pinned_rows};
 use router_user::account::view::pinned;
-use router_user::account::{Detach, DetachError, KernelError, Role, detach};
+use router_user::account::{Detach, DetachError, Hook, KernelError, Role, detach};
 
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
 use crate::world::{Backend, account, bpftool, connect_marked, wait_until};
 
 pub(crate) const REQUEST: &[u8] =
     b"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: 2\r\n\r\n{}";
-const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 const PROGRAMS: usize = 4;
 
 pub(crate) fn options(sandbox: &Sandbox, ports: &[u16]) -> LocalOptions {
-    LocalOptions {
-        pin_dir: sandbox.pin_dir(),
-        cgroup: Some(sandbox.cgroup.clone()),
-        ports: ports.to_vec(),
-        tell: Vec::new(),
-    }
+    let hook = Hook::Cgroup(Some(sandbox.cgroup.clone()));
+    LocalOptions { pin_dir: sandbox.pin_dir(), hook, ports: ports.to_vec(), tell: Vec::new() }
 }
 
 pub(crate) fn listen(host: &str) -> (TcpListener, u16) {
@@ -33,11 +29,11 @@ pub(crate) fn listen(host: &str) -> (TcpListener, u16) {
 }
 
 /// An agent, an engine, and a connection with both of its ends.
-struct Wire {
-    agent: Local,
-    listener: TcpListener,
-    ours: TcpStream,
-    theirs: TcpStream,
+pub(crate) struct Wire {
+    pub(crate) agent: Local,
+    pub(crate) listener: TcpListener,
+    pub(crate) ours: TcpStream,
+    pub(crate) theirs: TcpStream,
 }
 
 impl Wire {
@@ -48,23 +44,23 @@ impl Wire {
         Self { agent, listener, ours, theirs }
     }
 
-    fn ask(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn ask(&mut self, bytes: &[u8]) -> &mut Self {
         pass(&mut self.ours, &mut self.theirs, bytes);
         self
     }
 
-    fn answer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+    pub(crate) fn answer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         pass(&mut self.theirs, &mut self.ours, bytes.as_ref());
         self
     }
 
     #[track_caller]
-    fn is(&mut self, gauges: [u64; 4]) -> &mut Self {
+    pub(crate) fn is(&mut self, gauges: [u64; 4]) -> &mut Self {
         wait_gauges(&self.agent, gauges);
         self
     }
 
-    fn row(&self) -> BackendLoad {
+    pub(crate) fn row(&self) -> BackendLoad {
         self.agent.rows()[0].load
     }
 }
@@ -89,7 +85,7 @@ const fn gauges(row: &BackendLoad) -> [u64; 4] {
 }
 
 #[track_caller]
-fn wait_gauges(agent: &Local, wanted: [u64; 4]) {
+pub(crate) fn wait_gauges(agent: &Local, wanted: [u64; 4]) {
     wait_until(|| match gauges(&agent.rows()[0].load) {
         found if found == wanted => Ok(()),
         found => Err(format!("{found:?}, not {wanted:?}")),

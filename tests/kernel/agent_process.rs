@@ -8,6 +8,7 @@ use router_tests::client::ask;
 use router_user::account::Role;
 
 use crate::agent::{REQUEST, connect, is_nothing_left, listen, pass};
+use crate::hosts::own_network;
 use crate::router_process::{BINARY, is_built};
 use crate::sandbox::{Sandbox, name, run};
 use crate::world::{Backend, account, connect_marked};
@@ -95,5 +96,31 @@ fn the_program_tells_in_band_whom_it_is_told_to_and_needs_to_be_told() {
         pass(&mut theirs, &mut ours, b"HTTP/1.1 200 OK\r\n");
         let row = account.row(engine.id);
         assert!(row.remote_at_ns > 0 && row.remote_in_flight == 1, "{row:?}");
+    });
+}
+
+#[test]
+fn the_program_counts_at_a_device() {
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        own_network().unwrap();
+        let mut command = Command::new(std::env::var_os(BINARY).unwrap());
+        let at_lo = ["--kernel-hook=tcx", "--kernel-dev=lo"];
+        let in_band = ["agent", "--port=1", "--in-band", "--to=10.0.0.0/8"];
+        let output = command.args(in_band).args(at_lo).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "only a program of a cgroup can tell: {output:?}");
+        let (listener, port) = listen("127.0.0.1");
+        let mut agent = Agent::start(sandbox, &port.to_string(), &at_lo);
+        let (mut ours, mut theirs) = connect(&listener);
+        pass(&mut ours, &mut theirs, REQUEST);
+        let answer = ask(agent.admin, "GET /status HTTP/1.1\r\nhost: h\r\n\r\n");
+        let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(status["engines"][0]["in_flight"], 1, "{status}");
+        let pid = rustix::process::Pid::from_child(&agent.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(agent.process.wait().unwrap().success());
+        assert!(!sandbox.pin_dir().exists());
     });
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use router_user::account::view::pinned;
 use router_user::account::{
-    CgroupError, Detach, KernelError, KernelMode, KernelOptions, State, detach, open,
+    CgroupError, Detach, Hook, KernelError, KernelMode, KernelOptions, State, detach, open,
 };
 
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
@@ -33,7 +33,8 @@ fn without_capabilities_the_reason_names_them() {
 fn a_pin_directory_elsewhere_is_named() {
     run(name!(), |_sandbox| {
         let dir = tempfile::tempdir().unwrap();
-        let options = |mode| KernelOptions { mode, pin_dir: dir.path().join("pins"), cgroup: None };
+        let options =
+            |mode| KernelOptions { mode, pin_dir: dir.path().join("pins"), hook: Hook::Cgroup(None) };
         let account = open(&options(KernelMode::Auto)).unwrap();
         let text = reason(&account);
         assert!(text.contains("pins") && text.contains("not on a BPF file system"), "{text}");
@@ -50,7 +51,8 @@ fn a_missing_bpf_file_system_is_mounted_at_its_usual_place() {
         while unsafe { libc::umount2(usual.as_ptr(), libc::MNT_DETACH) } == 0 {}
         let pin_dir = std::path::Path::new(usual.to_str().unwrap()).join("unlatch-test");
         let account =
-            open(&KernelOptions { mode: KernelMode::On, pin_dir: pin_dir.clone(), cgroup: None }).unwrap();
+            open(&KernelOptions { mode: KernelMode::On, pin_dir: pin_dir.clone(), hook: Hook::Cgroup(None) })
+                .unwrap();
         assert!(pin_dir.join("v1/LOAD").exists());
         drop(account);
         detach(&pin_dir, Detach::Careful).unwrap();
@@ -63,7 +65,8 @@ fn a_cgroup_that_does_not_hold_this_process_is_refused() {
     run(name!(), |sandbox| {
         let beside = sandbox.cgroup.join("beside");
         fs::create_dir(&beside).unwrap();
-        let options = |mode, cgroup| KernelOptions { mode, pin_dir: sandbox.pin_dir(), cgroup };
+        let options =
+            |mode, cgroup| KernelOptions { mode, pin_dir: sandbox.pin_dir(), hook: Hook::Cgroup(cgroup) };
         let refused = open(&options(KernelMode::On, Some(beside.clone()))).unwrap_err();
         fs::remove_dir(&beside).unwrap();
         assert!(matches!(&refused, KernelError::Cgroup(CgroupError::NotAbove { .. })), "{refused}");
@@ -90,7 +93,7 @@ fn a_chosen_cgroup_further_up_counts_processes_beside() {
         let options = KernelOptions {
             mode: KernelMode::On,
             pin_dir: sandbox.pin_dir(),
-            cgroup: Some(sandbox.cgroup.clone()),
+            hook: Hook::Cgroup(Some(sandbox.cgroup.clone())),
         };
         let account = open(&options).unwrap();
         let backend = crate::world::Backend::new(&account, "127.0.0.1");
@@ -148,7 +151,7 @@ fn without_the_connection_counter_requests_are_still_shared() {
     run(name!(), |sandbox| {
         block(sandbox, "inflight_sockops");
         let account = try_open(sandbox, KernelMode::Auto).unwrap();
-        let State::On { programs, missing } = account.state() else { panic!("{:?}", account.state()) };
+        let State::On { programs, missing, .. } = account.state() else { panic!("{:?}", account.state()) };
         assert_eq!(programs, &["release"]);
         assert!(missing[0].starts_with("inflight_sockops (unpin)"), "{missing:?}");
         assert!(missing[1..].iter().all(|why| why.contains("of no use without")), "{missing:?}");

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use router_user::account::At;
 use router_user::account::local::Local;
 use router_user::account::view::pinned;
 use router_user::edge::Edge;
@@ -40,7 +41,7 @@ fn die(sandbox: &Sandbox, kinds: &[&str]) {
     if kinds.contains(&"router") {
         fs::remove_dir(sandbox.cgroup.join("gone")).unwrap();
         wait_until(|| match pinned(&sandbox.pin_dir()).unwrap().links {
-            links if links.iter().filter(|l| l.cgroup_id == 0).count() == PROGRAMS.len() => Ok(()),
+            links if links.iter().filter(|l| l.at == At::Gone).count() == PROGRAMS.len() => Ok(()),
             links => Err(format!("{links:?}")),
         });
     }
@@ -59,7 +60,7 @@ fn detach_takes_off_what_dead_routers_agents_and_guards_left() {
         let says = [
             ("agent", "detached local_sockops (id "),
             ("guard", "detached edge_guard on device edge0 (native)"),
-            ("router", "without effect, its cgroup is gone"),
+            ("router", "without effect, its cgroup or device is gone"),
         ];
         let all = says.map(|(kind, _)| kind);
         for kinds in [&all[..1], &all[1..2], &all[2..], &all] {

@@ -269,12 +269,7 @@ fn a_device_without_native_mode_is_guarded_in_generic_mode() {
 fn guarded(sandbox: &Sandbox, device: &str) -> Config {
     Config {
         listen: SocketAddr::new(ROUTER[0].parse().unwrap(), GUARDED),
-        kernel: KernelConfig {
-            mode: KernelMode::Off,
-            pin_dir: sandbox.pin_dir(),
-            cgroup: None,
-            ..KernelConfig::default()
-        },
+        kernel: KernelConfig { mode: KernelMode::Off, pin_dir: sandbox.pin_dir(), ..KernelConfig::default() },
         edge: EdgeConfig {
             device: Some(device.to_owned()),
             deny: vec![prefix("10.9.1.0/24")],

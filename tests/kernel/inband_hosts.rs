@@ -11,7 +11,7 @@ use router_policy::{
     BackendId, BackendSpec, LoadTable, Outcome, Placement, PolicyConfig, Report, RequestShape, Signal, Usage,
 };
 use router_user::account::local::Local;
-use router_user::account::{Account, KernelMode, KernelOptions, Role, open};
+use router_user::account::{Account, Hook, KernelMode, KernelOptions, Role, open};
 use router_user::clock::now;
 
 use crate::agent::REQUEST;
@@ -87,7 +87,7 @@ fn router(sandbox: &Sandbox, step: &str) {
     ip(&["addr", "add", &format!("10.9.{number}.2/24"), "dev", "cable"]);
     ip(&["link", "set", "cable", "up"]);
     let pin_dir = sandbox.bpffs.join(format!("router{number}"));
-    let account = open(&KernelOptions { mode: KernelMode::On, pin_dir, cgroup: None }).unwrap();
+    let account = open(&KernelOptions { mode: KernelMode::On, pin_dir, hook: Hook::Cgroup(None) }).unwrap();
     let addr: SocketAddr = format!("10.9.{number}.1:{port}").parse().unwrap();
     let id = register(&account, addr);
     let mut policy = Placement::new(PolicyConfig::default(), Box::new(account.clone()), 1);

@@ -12,10 +12,12 @@ use router_user::account::view::{View, pinned};
 use router_user::account::{Detach, detach};
 
 use crate::agent_process::Agent;
+use crate::hosts::own_network;
 use crate::program::{Program, Serve, completion};
 use crate::router_process::{BINARY, is_built};
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
-use crate::world::{PROGRAMS, account, bpftool, register, requests};
+use crate::tcx::at_devices;
+use crate::world::{ATTACHED, PROGRAMS, account, bpftool, register, requests};
 
 /// Streams what says so, holds what says so, answers all else at once.
 fn engine(request: &Received, exchange: &mut Exchange) -> Then {
@@ -125,7 +127,7 @@ fn a_forced_detach_and_a_killed_agent_fail_no_request() {
         let ports = engines.each_ref().map(|engine| engine.addr().port().to_string()).join(",");
         let mut agent = Agent::start(sandbox, &ports, &[]);
         let router = Serve::new(sandbox, "127.78.4.1", "on", &engines.each_ref()).start();
-        assert_eq!(router.metric("unlatch_kernel_attached"), Some(4.0));
+        assert_eq!(router.metric("unlatch_kernel_attached"), Some(ATTACHED));
         let detach = || {
             let mut unlatch = Command::new(std::env::var_os(BINARY).unwrap());
             unlatch.args(["bpf", "detach", "--force", "--pin-dir"]).arg(sandbox.pin_dir());
@@ -171,7 +173,7 @@ fn a_new_set_of_pins_is_not_taken_for_the_old_one() {
         std::fs::remove_dir_all(sandbox.pin_dir()).unwrap();
         let new = Serve::new(sandbox, "127.78.4.3", "on", &engines.each_ref()).start();
         counts_on_alone(&old);
-        assert_eq!(new.metric("unlatch_kernel_attached"), Some(4.0));
+        assert_eq!(new.metric("unlatch_kernel_attached"), Some(ATTACHED));
         assert_eq!(new.said(), Vec::<String>::new());
     });
 }
@@ -218,7 +220,7 @@ fn what_a_process_had_in_flight_that_died_unseen_is_not_counted() {
         detach(&sandbox.pin_dir(), Detach::Forced).unwrap();
         assert_eq!(account.look_after(), None, "once may be chance");
         let lost = account.look_after().unwrap();
-        assert!(lost.ends_with("inflight_sockops, phase_ingress, phase_egress, release"), "{lost}");
+        assert!(lost.ends_with(&PROGRAMS.join(", ")), "{lost}");
         assert_eq!(account.look_after(), None, "said once");
         is_nothing_attached(sandbox);
         other.kill();
@@ -228,5 +230,28 @@ fn what_a_process_had_in_flight_that_died_unseen_is_not_counted() {
         requests(&account, id, 2);
         assert_eq!(account.row(id).workers[account.slot()], 2, "this one counts on");
         assert!(!account.is_shared());
+    });
+}
+
+#[test]
+fn at_devices_it_is_noticed_too() {
+    run(name!(), |sandbox| {
+        own_network().unwrap();
+        let account = at_devices(sandbox, &["lo"]);
+        let id = register(&account, "127.0.0.1:1".parse().unwrap());
+        let lost = || {
+            assert_eq!(account.look_after(), None, "once may be chance");
+            account.look_after().unwrap()
+        };
+        assert_eq!([(); 3].map(|()| account.look_after()), [None, None, None]);
+        let links = pinned(&sandbox.pin_dir()).unwrap().links;
+        let ingress = links.iter().find(|link| link.program == "tcx_ingress").unwrap();
+        std::fs::remove_file(&ingress.path).unwrap();
+        assert_eq!(lost(), "taken off while running: tcx_ingress");
+        assert_eq!((account.kernel_row(id), account.is_shared()), (None, true), "slots are freed as before");
+        assert!(account.needs_sweeping());
+        detach(&sandbox.pin_dir(), Detach::Forced).unwrap();
+        assert_eq!(lost(), "taken off while running: LOAD, tcx_ingress, tcx_egress");
+        assert!(!account.is_shared() && !account.needs_sweeping());
     });
 }

@@ -2,14 +2,12 @@
 //!
 //! Reading order: [`sandbox`] (each case in a process, cgroup and mount namespace of its own), [`world`] (backends
 //! and accounts to test with), then the cases: [`connections`], [`many`], [`memory`] and [`cost`], [`phases`],
-//! [`phase_ends`], [`ends`] (the matrix from both sides), [`truth`] with [`shared`], [`slots`], [`rows`], [`pins`],
-//! [`places`], [`detach`], [`reconcile`], [`restart`], [`upgrade`], [`commands`], [`degrade`], [`logs`],
-//! [`router_process`], [`program`] and [`serving`] (the built program and its output), [`permissions`], [`lost`] and
-//! [`kills`], [`agent`] (the engine's host), [`agent_process`], [`edge`] with [`hosts`] (the edge guard, between two
-//! network namespaces), [`edge_life`], [`edge_process`].
-//! Then [`routers`].
-//! Then [`inband`], [`inband_hosts`].
-//! Then [`suspect`].
+//! [`phase_ends`], [`phase_limits`], [`ends`] (the matrix from both sides), [`truth`] with [`shared`], [`suspect`],
+//! [`slots`], [`rows`], [`pins`], [`places`], [`detach`], [`reconcile`], [`seed`], [`restart`], [`upgrade`],
+//! [`commands`], [`degrade`], [`logs`], [`router_process`], [`program`] and [`serving`] (the built program and its
+//! output), [`routers`], [`permissions`], [`lost`] and [`kills`], [`tcx`] and [`tcx_ends`] (programs at devices),
+//! [`agent`] (the engine's host), [`agent_tcx`], [`agent_process`], [`inband`] and [`inband_hosts`], [`edge`] with
+//! [`hosts`] (the edge guard, between two network namespaces), [`edge_life`], [`edge_process`].
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -20,6 +18,7 @@
 
 mod agent;
 mod agent_process;
+mod agent_tcx;
 mod commands;
 mod connections;
 mod cost;
@@ -39,6 +38,7 @@ mod many;
 mod memory;
 mod permissions;
 mod phase_ends;
+mod phase_limits;
 mod phases;
 mod pins;
 mod places;
@@ -49,10 +49,13 @@ mod router_process;
 mod routers;
 mod rows;
 mod sandbox;
+mod seed;
 mod serving;
 mod shared;
 mod slots;
 mod suspect;
+mod tcx;
+mod tcx_ends;
 mod truth;
 mod upgrade;
 mod world;

@@ -13,7 +13,7 @@ use router_user::account::view::View;
 use crate::program::{CAPABILITIES, NOBODY, Program, Serve, completion, holding_engine};
 use crate::router_process::is_built;
 use crate::sandbox::{Sandbox, name, run};
-use crate::world::{account, register};
+use crate::world::{ATTACHED, account, register};
 
 /// Traffic passes, is counted in memory, and one line says why.
 #[track_caller]
@@ -89,7 +89,7 @@ fn three_capabilities_and_a_directory_of_its_own_are_enough_for_nobody() {
                 router.metric("unlatch_backend_kernel_awaiting") == Some(1.0)
             });
             assert_eq!(router.said(), Vec::<String>::new());
-            assert_eq!(router.metric("unlatch_kernel_attached"), Some(4.0));
+            assert_eq!(router.metric("unlatch_kernel_attached"), Some(ATTACHED));
             let workers = View::open(&sandbox.pin_dir()).unwrap().workers();
             assert_eq!(workers.iter().map(|(_, worker)| worker.pid).collect::<Vec<_>>(), [router.pid()]);
         }

@@ -16,16 +16,16 @@ const TLS: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc";
 
 /// Where a request is when the connection ends.
 #[derive(Clone, Copy, Debug)]
-enum At {
+pub(crate) enum At {
     Awaiting,
     Streaming,
     Unknown,
 }
 
-const ALL: [At; 3] = [At::Awaiting, At::Streaming, At::Unknown];
+pub(crate) const ALL: [At; 3] = [At::Awaiting, At::Streaming, At::Unknown];
 
 /// Brings a connection there.
-fn bring(at: At, ours: &mut TcpStream, theirs: &mut TcpStream) {
+pub(crate) fn bring(at: At, ours: &mut TcpStream, theirs: &mut TcpStream) {
     let first = if matches!(at, At::Unknown) { TLS } else { REQUEST };
     ours.write_all(first).unwrap();
     theirs.read_exact(&mut vec![0; first.len()]).unwrap();
@@ -35,11 +35,11 @@ fn bring(at: At, ours: &mut TcpStream, theirs: &mut TcpStream) {
     }
 }
 
-fn gauges(row: &BackendLoad) -> [u64; 5] {
+pub(crate) fn gauges(row: &BackendLoad) -> [u64; 5] {
     [row.awaiting, row.streaming, row.unknown, row.foreign_awaiting, row.foreign_streaming]
 }
 
-const fn counted(at: At) -> [u64; 5] {
+pub(crate) const fn counted(at: At) -> [u64; 5] {
     match at {
         At::Awaiting => [1, 0, 0, 1, 0],
         At::Streaming => [0, 1, 0, 0, 1],
@@ -47,7 +47,7 @@ const fn counted(at: At) -> [u64; 5] {
     }
 }
 
-fn is_nothing_left(account: &Account, backend: &Backend) {
+pub(crate) fn is_nothing_left(account: &Account, backend: &Backend) {
     wait_row(account, backend.id, |row| gauges(row) == [0; 5] && (row.conns, row.foreign_conns) == (0, 0));
 }
 

@@ -9,26 +9,31 @@ use router_user::account::{Account, Role};
 use crate::sandbox::{Sandbox, name, run};
 use crate::world::{Backend, account, connect_marked, wait_row};
 
-const REQUEST: &[u8] = b"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: 2\r\n\r\n{}";
-const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+pub(crate) const REQUEST: &[u8] =
+    b"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: 2\r\n\r\n{}";
+pub(crate) const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// A connection with both of its ends, and the row it counts in.
-struct Wire {
-    account: Account,
-    backend: Backend,
-    ours: TcpStream,
-    theirs: TcpStream,
+pub(crate) struct Wire {
+    pub(crate) account: Account,
+    pub(crate) backend: Backend,
+    pub(crate) ours: TcpStream,
+    pub(crate) theirs: TcpStream,
 }
 
 impl Wire {
-    fn new(sandbox: &Sandbox) -> Self {
+    pub(crate) fn new(sandbox: &Sandbox) -> Self {
         Self::over(sandbox, "127.0.0.1")
     }
 
     fn over(sandbox: &Sandbox, host: &str) -> Self {
         let account = account(sandbox);
         let backend = Backend::new(&account, host);
+        Self::to(account, backend)
+    }
+
+    pub(crate) fn to(account: Account, backend: Backend) -> Self {
         let (ours, theirs) = backend.connect();
         for end in [&ours, &theirs] {
             end.set_nodelay(true).unwrap();
@@ -37,39 +42,39 @@ impl Wire {
     }
 
     /// Sends a request.
-    fn ask(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn ask(&mut self, bytes: &[u8]) -> &mut Self {
         pass(&mut self.ours, &mut self.theirs, bytes);
         self
     }
 
     /// Sends a part of an answer, as a segment of its own.
-    fn answer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+    pub(crate) fn answer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         pass(&mut self.theirs, &mut self.ours, bytes.as_ref());
         self
     }
 
-    fn row(&self) -> BackendLoad {
+    pub(crate) fn row(&self) -> BackendLoad {
         self.account.row(self.backend.id)
     }
 
     /// Waits for these gauges: awaiting, streaming, unknown.
     #[track_caller]
-    fn is(&mut self, phases: [u64; 3]) -> &mut Self {
+    pub(crate) fn is(&mut self, phases: [u64; 3]) -> &mut Self {
         wait_row(&self.account, self.backend.id, |row| [row.awaiting, row.streaming, row.unknown] == phases);
         self
     }
 }
 
 /// Sends and reads: afterwards the kernel has seen it.
-fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+pub(crate) fn pass(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
     from.write_all(bytes).unwrap();
     to.read_exact(&mut vec![0; bytes.len()]).unwrap();
 }
 
-const IDLE: [u64; 3] = [0, 0, 0];
-const AWAITING: [u64; 3] = [1, 0, 0];
-const STREAMING: [u64; 3] = [0, 1, 0];
-const UNKNOWN: [u64; 3] = [0, 0, 1];
+pub(crate) const IDLE: [u64; 3] = [0, 0, 0];
+pub(crate) const AWAITING: [u64; 3] = [1, 0, 0];
+pub(crate) const STREAMING: [u64; 3] = [0, 1, 0];
+pub(crate) const UNKNOWN: [u64; 3] = [0, 0, 1];
 
 #[test]
 fn each_request_of_a_connection_awaits_streams_and_ends() {
@@ -165,80 +170,6 @@ fn the_rest_of_a_body_that_was_answered_early_is_no_request() {
         wire.answer("HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n").is(IDLE);
         wire.ask(b"\"still\"}  ").is(IDLE);
         wire.ask(REQUEST).is(AWAITING);
-    });
-}
-
-#[test]
-fn an_interim_answer_is_no_first_byte() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        wire.ask(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n").is(AWAITING);
-        wire.answer("HTTP/1.1 100 Continue\r\n\r\n").is(AWAITING);
-        assert_eq!(wire.row().ttfb_count, 0);
-        wire.ask(b"{}").is(AWAITING).answer(CHUNKED).is(STREAMING).answer(LAST_CHUNK).is(IDLE);
-        let both = [b"HTTP/1.1 100 Continue\r\n\r\n", CHUNKED].concat();
-        wire.ask(REQUEST).answer(both).is(STREAMING).answer(LAST_CHUNK).is(IDLE);
-        assert_eq!(wire.row().ttfb_count, 2);
-    });
-}
-
-#[test]
-fn what_cannot_be_told_is_unknown_until_the_connection_ends() {
-    let firsts: [&[u8]; 3] =
-        [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\0\0\0\x01"];
-    run(name!(), |sandbox| {
-        for first in firsts {
-            let mut wire = Wire::new(sandbox);
-            wire.ask(first).is(UNKNOWN).answer("anything").is(UNKNOWN).ask(REQUEST).is(UNKNOWN);
-            wire.ours.shutdown(std::net::Shutdown::Both).unwrap();
-            wire.theirs.shutdown(std::net::Shutdown::Both).unwrap();
-            wire.is(IDLE);
-        }
-    });
-}
-
-#[test]
-fn a_tunnel_is_unknown_from_its_switch_on() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        wire.ask(b"GET /ws HTTP/1.1\r\nupgrade: websocket\r\n\r\n").is(AWAITING);
-        wire.answer("HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n").is(UNKNOWN);
-        wire.ask(b"\x81\x05hello").is(UNKNOWN);
-        assert_eq!(wire.row().ttfb_count, 0, "a switch is no answer");
-    });
-}
-
-#[test]
-fn limit_trailers_stream_on_until_the_next_request() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        wire.ask(REQUEST).answer(CHUNKED).answer("0\r\nserver-timing: x\r\n\r\n").is(STREAMING);
-        wire.ask(REQUEST).is(AWAITING).answer(CHUNKED).answer(LAST_CHUNK).is(IDLE);
-    });
-}
-
-#[test]
-fn limit_a_head_whose_framing_is_not_in_the_first_511_bytes_counts_until_its_first_byte() {
-    run(name!(), |sandbox| {
-        let mut wire = Wire::new(sandbox);
-        let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n", "x".repeat(600));
-        let late = [long.as_bytes(), b"transfer-encoding: chunked\r\n\r\n"].concat();
-        wire.ask(REQUEST)
-            .is(AWAITING)
-            .answer(late)
-            .is(IDLE)
-            .answer("5\r\nhello\r\n")
-            .is(IDLE)
-            .answer(LAST_CHUNK);
-        let early = ["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx: ", &"x".repeat(600), "\r\n\r\n"];
-        wire.ask(REQUEST).answer(early.concat()).is(STREAMING).answer(LAST_CHUNK).is(IDLE);
-        wire.ask(REQUEST)
-            .answer("HTTP/1.1 200 OK\r\n")
-            .is(IDLE)
-            .answer("content-length: 2\r\n\r\n{}")
-            .is(IDLE);
-        wire.ask(REQUEST).is(AWAITING).answer(CHUNKED).answer(LAST_CHUNK).is(IDLE);
-        assert_eq!(wire.row().ttfb_count, 4, "the first byte is always seen");
     });
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use router_user::account::view::{View, pinned};
-use router_user::account::{Detach, DetachError, KernelError, KernelMode, detach};
+use router_user::account::{At, Detach, DetachError, KernelError, KernelMode, detach};
 
 use crate::sandbox::{name, run, say, wait_until_finished};
 use crate::world::{
@@ -109,15 +109,14 @@ fn a_link_whose_cgroup_is_gone_is_replaced() {
         fs::remove_dir(&old).unwrap();
         // The kernel lets go of a removed cgroup a little later.
         wait_until(|| {
-            let ids: Vec<u64> =
-                pinned(&sandbox.pin_dir()).unwrap().links.iter().map(|link| link.cgroup_id).collect();
-            if ids == [0; PROGRAMS.len()] { Ok(()) } else { Err(format!("links to cgroups {ids:?}")) }
+            let at: Vec<At> = pinned(&sandbox.pin_dir()).unwrap().links.iter().map(|link| link.at).collect();
+            if at == [At::Gone; PROGRAMS.len()] { Ok(()) } else { Err(format!("links to {at:?}")) }
         });
 
         let account = account(sandbox);
         let links = pinned(&sandbox.pin_dir()).unwrap().links;
         assert_eq!(links.len(), PROGRAMS.len());
-        assert!(links.iter().all(|link| link.cgroup_id != 0), "{links:?}");
+        assert!(links.iter().all(|link| link.at != At::Gone), "{links:?}");
         let backend = Backend::new(&account, "127.0.0.1");
         let _open = backend.connect();
         assert_eq!(account.row(backend.id).conns, 1);

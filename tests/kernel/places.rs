@@ -15,7 +15,7 @@ use crate::permissions::{refuses, serves_without_kernel};
 use crate::program::{Serve, completion, holding_engine};
 use crate::router_process::is_built;
 use crate::sandbox::{Sandbox, name, run};
-use crate::world::bpftool;
+use crate::world::{ATTACHED, bpftool};
 
 /// Runs a command.
 fn sh(program: &str, args: &[&str]) {
@@ -39,7 +39,7 @@ fn unmount() {
 #[track_caller]
 fn counts(sandbox: &Sandbox, serve: Serve) {
     let router = serve.start();
-    assert_eq!(router.metric("unlatch_kernel_attached"), Some(4.0), "{:?}", router.said());
+    assert_eq!(router.metric("unlatch_kernel_attached"), Some(ATTACHED), "{:?}", router.said());
     let mut client = Client::connect(router.addr);
     client.send(completion("hold"));
     wait::until("the kernel's count", || router.metric("unlatch_backend_kernel_awaiting") == Some(1.0));

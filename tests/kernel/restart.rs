@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use router_common::BackendLoad;
 use router_tests::backend::{Backend as Engine, Exchange, Received, Then};
 use router_tests::client::post;
-use router_user::account::Role;
 use router_user::account::view::{View, pinned};
+use router_user::account::{At, Role};
 
 use crate::router_process::is_built;
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
@@ -88,7 +88,11 @@ fn a_restart_in_a_new_cgroup_counts_on_and_the_old_one_still_gives_back() {
         );
         let links = pinned(&sandbox.pin_dir()).unwrap().links;
         let new = fs::metadata(sandbox.cgroup.join("unit-2")).unwrap().ino();
-        assert_eq!(links.iter().filter(|link| link.cgroup_id == new).count(), PROGRAMS.len(), "{links:?}");
+        assert_eq!(
+            links.iter().filter(|link| link.at == At::Cgroup(new)).count(),
+            PROGRAMS.len(),
+            "{links:?}"
+        );
         // The old cgroup's last connection ends only now, and is taken back all the same.
         unread.set_nonblocking(false).unwrap();
         unread.read_exact(&mut [0; 4096]).unwrap();
@@ -102,7 +106,7 @@ fn a_restart_in_a_new_cgroup_counts_on_and_the_old_one_still_gives_back() {
 
         // Links of cgroups that are gone are without effect, and the next start sweeps them.
         wait_until(|| match pinned(&sandbox.pin_dir()).unwrap().links {
-            links if links.iter().all(|link| link.cgroup_id == 0) => Ok(()),
+            links if links.iter().all(|link| link.at == At::Gone) => Ok(()),
             links => Err(format!("{links:?}")),
         });
         let third = account(sandbox);
@@ -164,7 +168,7 @@ fn upgrade(sandbox: &Sandbox, router: &Path) {
     let links = pinned(&sandbox.pin_dir()).unwrap().links;
     let on = |cgroup: &Path| {
         let id = fs::metadata(cgroup).unwrap().ino();
-        links.iter().filter(move |link| link.cgroup_id == id)
+        links.iter().filter(move |link| link.at == At::Cgroup(id))
     };
     assert_eq!((on(router).count(), on(&copies).count()), (PROGRAMS.len(), PROGRAMS.len()), "{links:?}");
     for (link, copy) in on(router).zip(on(&copies)) {

@@ -3,12 +3,14 @@
 //! `cargo xtask test` builds it and says where it is; without that the cases are skipped.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use router_tests::client::{Client, ask};
 use router_user::account::view::{Row, View};
 
+use crate::hosts::own_network;
 use crate::program::{Serve, completion, holding_engine};
 use crate::sandbox::{Sandbox, name, run};
 use crate::world::{PROGRAMS, bpftool, wait_until};
@@ -133,5 +135,52 @@ fn a_demo_that_is_interrupted_leaves_nothing_pinned_or_attached() {
                 _ => Ok(()),
             });
         }
+    });
+}
+
+#[test]
+fn of_a_router_at_a_device_that_was_killed_the_other_clears_the_count() {
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        own_network().unwrap();
+        let engine = holding_engine();
+        let [mut first, second] = ["127.78.0.11", "127.78.0.12"].map(|ip| {
+            let serve = Serve::new(sandbox, ip, "on", &[&engine]);
+            serve.arg("--kernel-hook=tcx").arg("--kernel-dev=lo").start()
+        });
+        assert_eq!(first.metric("unlatch_kernel_attached"), Some(2.0), "{:?}", first.said());
+        let _clients = [&first, &first, &second].map(|router| {
+            let mut client = Client::connect(router.addr);
+            client.send(completion("hold"));
+            client
+        });
+        let is = |wanted: u64| match (counts(sandbox)[0], phases(sandbox)[0]) {
+            found if found == ((wanted as u32, wanted), (wanted, 0, 0)) => Ok(()),
+            found => Err(format!("{found:?}")),
+        };
+        wait_until(|| is(3));
+        first.kill();
+        wait_until(|| is(1));
+    });
+}
+
+#[test]
+fn a_router_counts_connections_that_are_older_than_it() {
+    if !is_built(name!()) {
+        return;
+    }
+    run(name!(), |sandbox| {
+        let engine = holding_engine();
+        let older = TcpStream::connect(engine.addr()).unwrap();
+        let _router = Serve::new(sandbox, "127.78.0.13", "on", &[&engine]).start();
+        let foreign = |wanted: u64| match rows(sandbox)[0].load.foreign_conns {
+            found if found == wanted => Ok(()),
+            found => Err(format!("{found} connections of others, not {wanted}")),
+        };
+        wait_until(|| foreign(1));
+        drop(older);
+        wait_until(|| foreign(0));
     });
 }

@@ -1,5 +1,6 @@
 //! The kernel's phases and the routers' counts beside the truth, sampled every millisecond while many connections are at
-//! work, from the router's and from the engine's side, with one router process and with three.
+//! work, from the router's and from the engine's side, with one router process and with three: in a cgroup, at `lo`, and
+//! at a cable to another host.
 //!
 //! Routers are processes of their own, the engine is this one. Whoever moves a request on sends and notes it under the
 //! lock of [`Truth`], which the sampler takes too: what is compared is of one moment.
@@ -14,11 +15,17 @@ use router_user::account::local::Local;
 use router_user::account::{Account, Ledger, Role};
 
 use crate::agent::options;
+use crate::agent_tcx::at_device;
+use crate::hosts::{CLIENTS, DEVICE, connect_hosts, own_network};
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
 use crate::shared::{Noted, Truth};
+use crate::tcx::{at_devices, beyond};
 use crate::world::{Backend, account, connect_marked_to, register, wait_until};
 
 const SAMPLES: usize = 1000;
+
+/// Not a device.
+const CGROUP: &str = "cgroup";
 
 /// How an answer is cut into segments; the first begins it, the last ends it.
 fn answers() -> [Vec<Vec<u8>>; 4] {
@@ -95,13 +102,19 @@ fn ask(mut ours: TcpStream, seed: usize, ledger: &Arc<Ledger>, truth: &Truth) {
     }
 }
 
-/// A router process with its share of the connections: `<address> <connections> <number>`.
+/// What sees the routers' connections: the programs of the cgroup, or those at a device.
+fn looks(sandbox: &Sandbox, at: &str) -> Account {
+    if at == CGROUP { account(sandbox) } else { at_devices(sandbox, &[at]) }
+}
+
+/// A router process with its share of the connections: `<where> <address> <connections> <number>`.
 fn router(sandbox: &Sandbox, step: &str) {
     let mut words = step.split(' ');
+    let at = words.next().unwrap();
     let addr: SocketAddr = words.next().unwrap().parse().unwrap();
     let [connections, number] = [(); 2].map(|()| words.next().unwrap().parse::<usize>().unwrap());
     let truth = Truth::open(sandbox);
-    let account = account(sandbox);
+    let account = looks(sandbox, at);
     let id = register(&account, addr);
     let ledger = Ledger::new(Placement::new(PolicyConfig::default(), Box::new(account.clone()), 1));
     ledger.set_backend(id, BackendSpec { url: format!("http://{addr}"), ..BackendSpec::default() });
@@ -145,20 +158,34 @@ impl Samples {
     }
 }
 
-fn check(name: &'static str, processes: usize, connections: usize) {
+/// With the programs of the cgroup, or at a device: `lo`, or the cable, beyond which the engine's side is out of sight.
+fn check(name: &'static str, at: &'static str, processes: usize, connections: usize) {
     run(name, |sandbox| {
         if let Some(step) = sandbox.step() {
             return router(sandbox, step);
         }
         let truth = Truth::open(sandbox);
-        let account = account(sandbox);
-        let backend = Backend::new(&account, "127.0.0.1");
-        let agent = Local::open(&options(sandbox, &[backend.addr().port()])).unwrap();
+        let hosts = (at == DEVICE).then(|| connect_hosts().unwrap());
+        if at == "lo" {
+            own_network().unwrap();
+        }
+        let account = looks(sandbox, at);
+        let backend = match &hosts {
+            Some(hosts) => beyond(hosts, &account, CLIENTS[0]),
+            None => Backend::new(&account, "127.0.0.1"),
+        };
+        let port = [backend.addr().port()];
+        let agent = match at {
+            CGROUP => Some(options(sandbox, &port)),
+            DEVICE => None,
+            lo => Some(at_device(sandbox, lo, &port)),
+        }
+        .map(|options| Local::open(&options).unwrap());
         let shares =
             (0..processes).map(|n| connections / processes + usize::from(n < connections % processes));
         let mut routers: Vec<_> = shares
             .enumerate()
-            .map(|(n, share)| sandbox.helper(&format!("{} {share} {n}", backend.addr())))
+            .map(|(n, share)| sandbox.helper(&format!("{at} {} {share} {n}", backend.addr())))
             .collect();
         std::thread::scope(|scope| {
             for seed in 0..connections {
@@ -170,8 +197,8 @@ fn check(name: &'static str, processes: usize, connections: usize) {
                 &truth,
                 &account,
                 &backend,
-                &agent,
-                &format!("{processes} routers, {connections} connections"),
+                agent.as_ref(),
+                &format!("{at}, {processes} routers, {connections} connections"),
             );
             truth.end();
             // Their ends of the connections close, and the engine's threads with them.
@@ -179,15 +206,17 @@ fn check(name: &'static str, processes: usize, connections: usize) {
         });
         let sent = truth.note(|noted| noted.sent);
         wait_until(|| {
-            let [here, there] = [account.row(backend.id), agent.rows()[0].load];
-            let found = [here, there].map(|row| (row.conns, row.awaiting, row.streaming, row.ttfb_count));
-            let is_over = found == [(0, 0, 0, sent); 2] && account.in_flight(backend.id) == 0;
+            let sides = [Some(account.row(backend.id)), agent.as_ref().map(|agent| agent.rows()[0].load)];
+            let found =
+                sides.map(|row| row.map(|row| (row.conns, row.awaiting, row.streaming, row.ttfb_count)));
+            let is_right = found.iter().flatten().all(|&row| row == (0, 0, 0, sent));
+            let is_over = is_right && account.in_flight(backend.id) == 0;
             if is_over { Ok(()) } else { Err(format!("{found:?} after {sent} requests")) }
         });
     });
 }
 
-fn sample(truth: &Truth, account: &Account, backend: &Backend, agent: &Local, what: &str) {
+fn sample(truth: &Truth, account: &Account, backend: &Backend, agent: Option<&Local>, what: &str) {
     let (mut here, mut there) = (Samples::default(), Samples::default());
     let (mut exact, mut busy) = (0, 0);
     let mut next = Instant::now();
@@ -196,34 +225,53 @@ fn sample(truth: &Truth, account: &Account, backend: &Backend, agent: &Local, wh
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         truth.note(|noted| {
             here.add(&account.row(backend.id), noted);
-            there.add(&agent.rows()[0].load, noted);
+            if let Some(agent) = agent {
+                there.add(&agent.rows()[0].load, noted);
+            }
             exact += usize::from(u64::from(account.in_flight(backend.id)) == noted.held);
             busy += usize::from(noted.awaiting > 0 && noted.streaming > 0);
         });
     }
     assert!(busy > SAMPLES / 2, "the truth must be worth comparing: {busy} samples");
     here.check(&format!("{what}, router's side"));
-    there.check(&format!("{what}, engine's side"));
+    if agent.is_some() {
+        there.check(&format!("{what}, engine's side"));
+    }
     println!("\nFIGURE truth, {what}, routers' own counts: {exact} of {SAMPLES} samples exact");
     assert_eq!(exact, SAMPLES, "the routers' own counts must be exact in each sample");
 }
 
 #[test]
 fn sixteen_connections_of_one_router_agree_with_the_truth_on_both_sides() {
-    check(name!(), 1, 16);
+    check(name!(), CGROUP, 1, 16);
 }
 
 #[test]
 fn sixty_four_connections_of_one_router_agree_with_the_truth_on_both_sides() {
-    check(name!(), 1, 64);
+    check(name!(), CGROUP, 1, 64);
 }
 
 #[test]
 fn sixteen_connections_of_three_routers_agree_with_the_truth_on_both_sides() {
-    check(name!(), 3, 16);
+    check(name!(), CGROUP, 3, 16);
 }
 
 #[test]
 fn sixty_four_connections_of_three_routers_agree_with_the_truth_on_both_sides() {
-    check(name!(), 3, 64);
+    check(name!(), CGROUP, 3, 64);
+}
+
+#[test]
+fn sixteen_connections_of_three_routers_agree_with_the_truth_at_lo_on_both_sides() {
+    check(name!(), "lo", 3, 16);
+}
+
+#[test]
+fn sixty_four_connections_of_one_router_agree_with_the_truth_at_lo_on_both_sides() {
+    check(name!(), "lo", 1, 64);
+}
+
+#[test]
+fn sixteen_connections_of_one_router_agree_with_the_truth_at_a_cable() {
+    check(name!(), DEVICE, 1, 16);
 }

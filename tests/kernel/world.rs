@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use router_common::{BackendAddr, BackendId, BackendLoad};
 use router_policy::{InFlight, LoadTable};
-use router_user::account::{Account, KernelError, KernelMode, KernelOptions, Role, State, open};
+use router_user::account::{Account, Hook, KernelError, KernelMode, KernelOptions, Role, State, open};
 
 use crate::sandbox::Sandbox;
 
@@ -16,11 +16,14 @@ use crate::sandbox::Sandbox;
 pub(crate) const PROGRAMS: [&str; 5] =
     ["inflight_sockops", "phase_ingress", "phase_egress", "inband_hear", "release"];
 
+/// How many that are, as the metric says it.
+pub(crate) const ATTACHED: f64 = PROGRAMS.len() as f64;
+
 /// An account with all programs attached.
 pub(crate) fn account(sandbox: &Sandbox) -> Account {
     let account = try_open(sandbox, KernelMode::On).unwrap();
     match account.state() {
-        State::On { programs, missing } => {
+        State::On { programs, missing, .. } => {
             assert_eq!(programs, &PROGRAMS, "missing: {missing:?}");
         }
         State::Off { reason } => panic!("off: {reason}"),
@@ -29,7 +32,7 @@ pub(crate) fn account(sandbox: &Sandbox) -> Account {
 }
 
 pub(crate) fn try_open(sandbox: &Sandbox, mode: KernelMode) -> Result<Account, KernelError> {
-    open(&KernelOptions { mode, pin_dir: sandbox.pin_dir(), cgroup: None })
+    open(&KernelOptions { mode, pin_dir: sandbox.pin_dir(), hook: Hook::Cgroup(None) })
 }
 
 /// The reason for counting in memory.

@@ -67,7 +67,8 @@ pub fn detach(pin_dir: &Path, how: Detach) -> Result<Pinned, DetachError> {
 fn refuse_if_used(pin_dir: &Path) -> Result<(), DetachError> {
     match View::open(pin_dir) {
         Ok(view) => {
-            let pids: Vec<u32> = view.workers().into_iter().map(|(_, worker)| worker.pid).collect();
+            let alive = view.workers().into_iter().filter(|&(slot, _)| view.is_alive(slot));
+            let pids: Vec<u32> = alive.map(|(_, worker)| worker.pid).collect();
             if pids.is_empty() { Ok(()) } else { Err(DetachError::Live(pids)) }
         }
         Err(KernelError::NothingPinned(_)) => Ok(()),
@@ -75,7 +76,7 @@ fn refuse_if_used(pin_dir: &Path) -> Result<(), DetachError> {
     }
 }
 
-fn gone(removed: io::Result<()>) -> io::Result<()> {
+pub(super) fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -89,6 +90,7 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 pub(super) fn take_off(dir: &PinDir) -> Result<(), KernelError> {
     links::remove_all(dir).map_err(KernelError::pins(&dir.links()))?;
     dir.remove_maps()?;
+    dir.remove_slots()?;
     gone(fs::remove_dir(dir.links())).map_err(KernelError::pins(&dir.links()))?;
     match gone(fs::remove_dir(dir.path())) {
         Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use router_common::limits::{MAX_LOCAL_PORTS, MAX_WORKERS};
 
 use super::cgroup::CgroupError;
+use super::device::DeviceError;
 
 /// Why the kernel is not used.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,14 @@ pub enum KernelError {
     /// No cgroup to attach to.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
+    /// No network device to attach to.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Routers that run use the pins with the other hook.
+    #[error(
+        "routers that run attach elsewhere (--kernel-hook) with the same pins; choose others (--pin-dir)"
+    )]
+    OtherHook,
     /// Pins need a BPF file system.
     #[error("{} is not on a BPF file system{}", .path.display(), mount_failed(.mount))]
     NotBpffs {

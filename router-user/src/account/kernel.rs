@@ -3,40 +3,39 @@
 //! Each program is loaded by itself: without `inflight_sockops` neither connections nor the requests on them are
 //! counted, without `phase_ingress` and `phase_egress` the latter are not, without `inband_hear` what engines' hosts
 //! tell is not heard, and the rest works. Without `release`
-//! nobody would free the slot of a process that dies, so counts are then not shared at all.
+//! the slot of a process that dies would be freed late, so counts are then not shared at all. At devices there is no
+//! such program, and [`Account::sweep`](super::Account::sweep) is what frees it.
 //! Nothing is detached on exit: connections that close while no program is attached would never be subtracted.
 //! Invariant: whatever fails on the way leaves `Account::in_memory` with one line that says why.
 
-use std::fs::DirBuilder;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData, SkStorage};
-use aya::programs::links::FdLink;
-use aya::programs::{CgroupAttachMode, Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 use parking_lot::Mutex;
 
-use super::cgroup::{self, Place};
+use super::attach::{Site, attach};
 use super::error::{KernelError, one_line};
 use super::maps::{SharedTable, Table};
 use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows::{Keys, Rows};
 use super::watch::Watch;
-use super::{Account, Inner, LogReader, Sharing, State, anchor, caps, detach, links, log, reconcile};
+use super::{
+    Account, Inner, LogReader, Sharing, State, anchor, caps, cgroup, detach, device, links, log, reconcile,
+    slots,
+};
 
 /// The object that `cargo xtask ebpf` builds, or the committed copy of it; empty if there was neither.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("UNLATCH_BPF_OBJECT"));
 
 /// Frees the slots of dead processes. Nothing is shared without it.
 pub(super) const RELEASE: &str = "release";
-/// What counts besides. Each is of use only with those before it: requests are followed on counted connections, and
-/// one that was sent must not await an answer that nobody sees.
-const COUNTING: [&str; 3] = [SOCKOPS, "phase_ingress", EGRESS];
+/// What counts besides. Each but the last is of use only with those before it: requests are followed on counted
+/// connections, and one that was sent must not await an answer that nobody sees. The last needs the first.
+const COUNTING: [&str; 4] = [SOCKOPS, "phase_ingress", EGRESS, IN_BAND];
 /// Counts connections.
 pub(super) const SOCKOPS: &str = "inflight_sockops";
 /// The last one that following requests needs.
@@ -44,7 +43,12 @@ pub(super) const EGRESS: &str = "phase_egress";
 /// Hears what the hosts of backends tell, on counted connections.
 const IN_BAND: &str = "inband_hear";
 /// Every program, in the order in which they are named to people.
-pub(super) const PROGRAMS: [&str; 5] = [COUNTING[0], COUNTING[1], COUNTING[2], IN_BAND, RELEASE];
+/// Every program of a cgroup, in the order in which they are named to people.
+const PROGRAMS: [&str; 5] = [COUNTING[0], COUNTING[1], COUNTING[2], COUNTING[3], RELEASE];
+/// Those of devices, where both are needed for either count.
+const AT_DEVICES: [&str; 2] = ["tcx_ingress", TCX];
+/// The last one that counting at devices needs.
+pub(super) const TCX: &str = "tcx_egress";
 
 /// Whether to use the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,8 +69,27 @@ pub struct KernelOptions {
     pub mode: KernelMode,
     /// Directory of pins; those of this layout lie in `v1` below it.
     pub pin_dir: PathBuf,
-    /// The cgroup to attach to; `None` = this process's own. It must be the own one or above it.
-    pub cgroup: Option<PathBuf>,
+    /// Where the programs are attached.
+    pub hook: Hook,
+}
+
+/// Where programs are attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// To a cgroup; `None` = this process's own. It must be the own one or above it.
+    Cgroup(Option<PathBuf>),
+    /// To network devices of these names, with Linux 6.6 or newer. A connection must pass exactly one of them.
+    Tcx(Vec<String>),
+}
+
+impl Hook {
+    /// Every program there is for it.
+    pub(super) const fn programs(&self) -> &'static [&'static str] {
+        match self {
+            Self::Cgroup(_) => &PROGRAMS,
+            Self::Tcx(_) => &AT_DEVICES,
+        }
+    }
 }
 
 /// An account with the kernel if the mode allows, else in memory. In mode `auto` the reason for the latter is in
@@ -105,14 +128,17 @@ pub(crate) fn require_for(object: &[u8]) -> Result<(), KernelError> {
 /// Opens or makes the set of pins, and takes part in it.
 fn share(options: &KernelOptions) -> Result<Account, KernelError> {
     require()?;
-    let place = cgroup::place(options.cgroup.as_deref())?;
+    let site = match &options.hook {
+        Hook::Cgroup(chosen) => Site::Cgroup(cgroup::place(chosen.as_deref())?),
+        Hook::Tcx(names) => Site::Devices(device::find(names)?),
+    };
     let dir = PinDir::create(&options.pin_dir, Set::Router)?;
     let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
     let was_complete = tidy(&dir)?;
     if was_complete {
         reconcile::routers(&dir)?;
     }
-    let account = take_part(options.mode, &place, &dir);
+    let account = take_part(options, site, &dir);
     if account.is_err() && !was_complete {
         // Nobody else uses what was just made. That it cannot be removed is less to the point than why it failed.
         let _ = detach::take_off(&dir);
@@ -138,24 +164,50 @@ pub(super) fn tidy(dir: &PinDir) -> Result<bool, KernelError> {
 }
 
 /// Attaches what is not attached yet, and takes a slot.
-fn take_part(mode: KernelMode, place: &Place, dir: &PinDir) -> Result<Account, KernelError> {
+fn take_part(options: &KernelOptions, site: Site, dir: &PinDir) -> Result<Account, KernelError> {
     let mut ebpf = load(dir)?;
-    attach(&mut ebpf, RELEASE, place, dir).map_err(KernelError::Program)?;
+    let table = open_table(dir)?;
+    leave_the_other_hook(&site, dir, &table)?;
+    let counting: &[&str] = match site {
+        Site::Cgroup(_) => {
+            attach(&mut ebpf, RELEASE, &site, dir).map_err(KernelError::Program)?;
+            &COUNTING
+        }
+        Site::Devices(_) => &AT_DEVICES,
+    };
     let (mut programs, mut missing) = (Vec::new(), Vec::new());
-    for name in COUNTING.into_iter().chain([IN_BAND]) {
+    for &name in counting {
         let has_those_before = if name == IN_BAND { programs.contains(&SOCKOPS) } else { missing.is_empty() };
         let attached = match has_those_before {
-            true => attach(&mut ebpf, name, place, dir),
+            true => attach(&mut ebpf, name, &site, dir),
             false => Err(format!("{name}: of no use without those before it")),
         };
         match attached {
             Ok(()) => programs.push(name),
-            Err(reason) if mode == KernelMode::On => return Err(KernelError::Program(reason)),
+            Err(reason) if options.mode == KernelMode::On => return Err(KernelError::Program(reason)),
             Err(reason) => missing.push(reason),
         }
     }
-    programs.push(RELEASE);
-    account(ebpf, dir.clone(), place, State::On { programs, missing })
+    if matches!(site, Site::Cgroup(_)) {
+        programs.push(RELEASE);
+    }
+    account(ebpf, table, dir.clone(), site, State::On { programs, missing })
+}
+
+/// Programs of cgroups and of devices would count the same requests twice: those of the hook that is not chosen go, if
+/// no router uses them.
+fn leave_the_other_hook(site: &Site, dir: &PinDir, table: &Table) -> Result<(), KernelError> {
+    let pins = |error| KernelError::Pins { path: dir.links(), source: error };
+    let of_cgroups = matches!(site, Site::Cgroup(_));
+    let is_other = |at: links::At| matches!(at, links::At::Cgroup(_)) != of_cgroups;
+    let others = links::pinned(dir).map_err(pins)?.into_iter().filter(|link| is_other(link.at));
+    if others.count() == 0 {
+        return Ok(());
+    }
+    if table.live_slots() != 0 {
+        return Err(KernelError::OtherHook);
+    }
+    links::remove_where(dir, |link| is_other(link.at)).map_err(pins)
 }
 
 /// Creates the maps that are not pinned yet, and opens the others.
@@ -181,18 +233,30 @@ pub(crate) fn load_object(
     loader.load(object).map_err(|error| KernelError::Load(one_line(&error)))
 }
 
-/// Takes a slot and gathers what an account holds.
-fn account(mut ebpf: Ebpf, dir: PinDir, place: &Place, state: State) -> Result<Account, KernelError> {
+/// The table over the pinned maps.
+///
+/// # Errors
+/// [`KernelError`]: a map is missing, of another layout, or cannot be mapped.
+pub(super) fn open_table(dir: &PinDir) -> Result<Table, KernelError> {
     let [load, workers, names] = ["LOAD", "WORKERS", "NAMES"].map(|name| dir.open_existing(name));
     let (load, workers, names) = (load?, workers?, names?);
     let fds = [&load, &workers, &names].map(|map| map.fd().as_fd());
-    let table =
-        Table::over(fds[0], fds[1], fds[2], Access::Write).map_err(KernelError::io("cannot map the maps"))?;
-    let map = load.info().map_err(|error| KernelError::Load(one_line(&error)))?.id();
-    let programs = state.programs().into_iter().filter_map(|(name, is_on)| is_on.then_some(name)).collect();
-    let watch = Watch::new(dir.clone(), place.clone(), map, programs);
+    Table::over(fds[0], fds[1], fds[2], Access::Write).map_err(KernelError::io("cannot map the maps"))
+}
+
+/// Takes a slot and gathers what an account holds.
+fn account(
+    mut ebpf: Ebpf,
+    table: Table,
+    dir: PinDir,
+    site: Site,
+    state: State,
+) -> Result<Account, KernelError> {
+    let watch = Watch::new(dir.clone(), site.clone(), &state)?;
     let anchor = anchor::Anchor::new().map_err(KernelError::io("cannot make the anchor socket"))?;
-    let slot = table.claim(anchor.cookie(), std::process::id(), monotonic_ns()).ok_or(KernelError::NoSlot)?;
+    let (slot, lock) = slots::claim(&dir, &table, anchor.cookie(), std::process::id(), monotonic_ns())
+        .map_err(KernelError::pins(dir.path()))?
+        .ok_or(KernelError::NoSlot)?;
     let table = SharedTable { table, slot };
     let keys: HashMap<MapData, _, _> = take(&mut ebpf, "BACKENDS")?;
     let socks: SkStorage<MapData, _> = take(&mut ebpf, "SOCKS")?;
@@ -202,94 +266,32 @@ fn account(mut ebpf: Ebpf, dir: PinDir, place: &Place, state: State) -> Result<A
         .flatten();
     Ok(Account(Arc::new(Inner {
         state,
-        rows: Mutex::new(Rows::new(Keys::Pinned { map: keys, dir })),
+        rows: Mutex::new(Rows::new(Keys::Pinned { map: keys, dir: dir.clone() })),
         table,
-        sharing: Some(Sharing { socks: Mutex::new(socks), logs: Mutex::new(logs), watch, _anchor: anchor }),
+        sharing: Some(Sharing {
+            socks: Mutex::new(socks),
+            logs: Mutex::new(logs),
+            dir,
+            site,
+            watch,
+            recount: Mutex::new(None),
+            _anchor: anchor,
+            _lock: lock,
+        }),
     })))
 }
 
-fn take<T: TryFrom<Map, Error: std::error::Error>>(ebpf: &mut Ebpf, name: &str) -> Result<T, KernelError> {
+/// A map of the object.
+///
+/// # Errors
+/// [`KernelError::Load`].
+pub(super) fn take<T: TryFrom<Map, Error: std::error::Error>>(
+    ebpf: &mut Ebpf,
+    name: &str,
+) -> Result<T, KernelError> {
     let map =
         ebpf.take_map(name).ok_or_else(|| KernelError::Load(format!("the object has no map {name}")))?;
     T::try_from(map).map_err(|error| KernelError::Load(one_line(&error)))
-}
-
-/// Makes sure that a program of this very version sees the cgroup, by an own link or by one further up. One of another
-/// version is replaced behind its link.
-pub(super) fn attach(ebpf: &mut Ebpf, name: &str, place: &Place, dir: &PinDir) -> Result<(), String> {
-    let failed = |what: &str, error: &dyn std::error::Error| format!("{name} ({what}): {}", one_line(error));
-    let tag = load_program(ebpf, name).map_err(|error| failed("load", &error))?;
-    if place.cgroups().any(|cgroup| links::on(dir, cgroup, name).is_some_and(|link| link.tag == tag)) {
-        return Ok(());
-    }
-    if let Some(old) = links::on(dir, &place.attach, name)
-        && program_fd(ebpf, name).is_ok_and(|program| links::replace(&old, program).is_ok())
-    {
-        return Ok(());
-    }
-    let directory = links::place(dir, &place.attach);
-    let pin = directory.join(name);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)
-        .map_err(|error| failed("pin", &error))?;
-    let cgroup = std::fs::File::open(&place.attach.path).map_err(|error| failed("cgroup", &error))?;
-    // The new link first, then away with one of another version: both at once count once, none would count nothing.
-    let link = link_program(ebpf, name, &cgroup).map_err(|error| failed("attach", &error))?;
-    match std::fs::remove_file(&pin) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("unpin", &error)),
-        _ => {}
-    }
-    link.pin(&pin).map_err(|error| failed("pin", &error))?;
-    Ok(())
-}
-
-/// Passes a program through the verifier; returns the digest of its instructions.
-fn load_program(ebpf: &mut Ebpf, name: &str) -> Result<String, ProgramError> {
-    let info = match program(ebpf, name)? {
-        Program::SockOps(program) => program.load().and_then(|()| program.info()),
-        Program::CgroupSock(program) => program.load().and_then(|()| program.info()),
-        Program::CgroupSkb(program) => program.load().and_then(|()| program.info()),
-        _ => Err(ProgramError::UnexpectedProgramType),
-    }?;
-    Ok(format!("{:016x}", info.tag()))
-}
-
-fn link_program(ebpf: &mut Ebpf, name: &str, cgroup: &std::fs::File) -> Result<FdLink, ProgramError> {
-    // `Single` is right for links: the kernel itself allows several of them on a cgroup.
-    let mode = CgroupAttachMode::Single;
-    let link = match program(ebpf, name)? {
-        Program::SockOps(program) => {
-            let id = program.attach(cgroup, mode)?;
-            program.take_link(id)?.try_into()
-        }
-        Program::CgroupSock(program) => {
-            let id = program.attach(cgroup, mode)?;
-            program.take_link(id)?.try_into()
-        }
-        Program::CgroupSkb(program) => {
-            let direction = program.expected_attach_type().ok_or(ProgramError::UnexpectedProgramType)?;
-            let id = program.attach(cgroup, direction, mode)?;
-            program.take_link(id)?.try_into()
-        }
-        _ => return Err(ProgramError::UnexpectedProgramType),
-    };
-    link.map_err(|error| ProgramError::IOError(io::Error::other(error)))
-}
-
-fn program_fd<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<BorrowedFd<'a>, ProgramError> {
-    match program(ebpf, name)? {
-        Program::SockOps(program) => program.fd(),
-        Program::CgroupSock(program) => program.fd(),
-        Program::CgroupSkb(program) => program.fd(),
-        _ => return Err(ProgramError::UnexpectedProgramType),
-    }
-    .map(AsFd::as_fd)
-}
-
-fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
-    ebpf.program_mut(name).ok_or_else(|| ProgramError::InvalidName { name: name.to_owned() })
 }
 
 /// `CLOCK_MONOTONIC`, the clock of the programs.
@@ -305,11 +307,12 @@ fn monotonic_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{KernelMode, KernelOptions, open};
+    use super::{Hook, KernelMode, KernelOptions, open};
 
     #[test]
     fn off_counts_in_memory_and_says_so() {
-        let options = KernelOptions { mode: KernelMode::Off, pin_dir: "/nowhere".into(), cgroup: None };
+        let options =
+            KernelOptions { mode: KernelMode::Off, pin_dir: "/nowhere".into(), hook: Hook::Cgroup(None) };
         let account = open(&options).unwrap();
         assert!(!account.state().is_on());
     }

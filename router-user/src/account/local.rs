@@ -14,16 +14,19 @@ use std::path::{Path, PathBuf};
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{HashMap, Map, MapData, MapError};
+use parking_lot::Mutex;
 use router_common::BackendLoad;
 use router_common::edge::{FAMILY_BITS, SourceKey};
 use router_common::limits::MAX_LOCAL_PORTS;
 
-use super::cgroup::{self, Place};
+use super::attach::{Site, attach};
+use super::cgroup;
 use super::error::{KernelError, one_line};
 use super::maps::read_row;
 use super::pins::{PinDir, Set};
+use super::recount::Recount;
 use super::region::{Access, Region};
-use super::{detach, kernel, links, reconcile};
+use super::{Hook, detach, device, kernel, links, reconcile};
 
 /// In the order of attaching: no request must await an answer that nobody sees.
 const PROGRAMS: [&str; 4] = ["local_release", SOCKOPS, "local_egress", INGRESS];
@@ -31,6 +34,10 @@ const PROGRAMS: [&str; 4] = ["local_release", SOCKOPS, "local_egress", INGRESS];
 pub(super) const SOCKOPS: &str = "local_sockops";
 /// The last one that following requests needs.
 pub(super) const INGRESS: &str = "local_ingress";
+/// At devices, in the same order.
+const AT_DEVICES: [&str; 2] = ["local_tcx_out", TCX];
+/// The last one that counting at devices needs.
+pub(super) const TCX: &str = "local_tcx_in";
 
 /// Writes the option; attached only where peers are to be told.
 const TELL: &str = "inband_tell";
@@ -42,8 +49,9 @@ const ROW_BYTES: usize = size_of::<BackendLoad>();
 pub struct LocalOptions {
     /// Directory of pins, as for a router.
     pub pin_dir: PathBuf,
-    /// The cgroup whose engines are seen; `None` = all of the host, as far as the cgroup mount goes.
-    pub cgroup: Option<PathBuf>,
+    /// The cgroup whose engines are seen; `None` = all of the host, as far as the cgroup mount goes. Or the devices
+    /// at which they are.
+    pub hook: Hook,
     /// Ports of engines, at most [`MAX_LOCAL_PORTS`].
     pub ports: Vec<u16>,
     /// Prefixes of peers that are told in band, each with its length in bits, at most
@@ -77,6 +85,9 @@ pub struct Local {
     /// Ports, each with its row.
     ports: Vec<(u16, u32)>,
     not_telling: Option<String>,
+    at_devices: bool,
+    /// Made when it is first needed; the reason, if that failed.
+    recount: Mutex<Option<Result<Recount, String>>>,
     _alone: File,
 }
 
@@ -87,7 +98,10 @@ impl Local {
     /// [`KernelError`]; nothing new is left attached.
     pub fn open(options: &LocalOptions) -> Result<Self, KernelError> {
         kernel::require()?;
-        let place = cgroup::anywhere(options.cgroup.as_deref())?;
+        let site = match &options.hook {
+            Hook::Cgroup(chosen) => Site::Cgroup(cgroup::anywhere(chosen.as_deref())?),
+            Hook::Tcx(names) => Site::Devices(device::find(names)?),
+        };
         let dir = PinDir::create(&options.pin_dir, Set::Agent)?;
         let _lock = dir.lock().map_err(KernelError::pins(dir.path()))?;
         // A detach may have come in between.
@@ -98,19 +112,39 @@ impl Local {
         if was_complete {
             reconcile::agent(&dir)?;
         }
-        let opened = attach(options, &place, &dir);
+        let opened = attach_all(options, &site, &dir);
         if opened.is_err() && !was_complete {
             // That it cannot be removed is less to the point than why it failed.
             let _ = detach::take_off(&dir);
         }
         let Opened { load, ports, not_telling } = opened?;
-        Ok(Self { dir, load, ports, not_telling, _alone: alone })
+        let at_devices = matches!(site, Site::Devices(_));
+        Ok(Self { dir, load, ports, not_telling, at_devices, recount: Mutex::new(None), _alone: alone })
     }
 
     /// Why no peer is told in band although it was asked for.
     #[must_use]
     pub fn not_telling(&self) -> Option<&str> {
         self.not_telling.as_deref()
+    }
+
+    /// Whether [`Self::sweep`] is to be called from time to time: connections may end without a packet.
+    #[must_use]
+    pub const fn needs_sweeping(&self) -> bool {
+        self.at_devices
+    }
+
+    /// Puts gauges right that count sockets that are gone; returns of how many ports. Costs as
+    /// [`Account::sweep`](super::Account::sweep).
+    ///
+    /// # Errors
+    /// In one line, why not.
+    pub fn sweep(&self) -> Result<usize, String> {
+        let mut recount = self.recount.lock();
+        let recount = recount.get_or_insert_with(|| Recount::open(&self.dir));
+        let recount = recount.as_ref().map_err(String::clone)?;
+        let corrected = recount.correct(&self.load, MAX_LOCAL_PORTS);
+        corrected.map(|(rows, _unsettled)| rows).map_err(|error| one_line(&error))
     }
 
     /// The ports, in the order they were given.
@@ -165,22 +199,27 @@ struct Opened {
     not_telling: Option<String>,
 }
 
-fn attach(options: &LocalOptions, place: &Place, dir: &PinDir) -> Result<Opened, KernelError> {
+fn attach_all(options: &LocalOptions, site: &Site, dir: &PinDir) -> Result<Opened, KernelError> {
     let mut ebpf = kernel::load(dir)?;
     let load = map_load(dir, Access::Write)?;
     let ports = give_rows(dir, &load, &options.ports)?;
     set_peers(dir, &options.tell)?;
-    for name in PROGRAMS {
-        kernel::attach(&mut ebpf, name, place, dir).map_err(KernelError::Program)?;
+    let is_cgroup = matches!(site, Site::Cgroup(_));
+    let programs: &[&str] = if is_cgroup { &PROGRAMS } else { &AT_DEVICES };
+    for name in programs {
+        attach(&mut ebpf, name, site, dir).map_err(KernelError::Program)?;
     }
+    let on_links = |error| KernelError::Pins { path: dir.links(), source: error };
     let not_telling = if options.tell.is_empty() {
-        links::remove_program(dir, TELL).map_err(KernelError::pins(&dir.links()))?;
+        links::remove_where(dir, |link| link.program == TELL).map_err(on_links)?;
         None
+    } else if is_cgroup {
+        attach(&mut ebpf, TELL, site, dir).err()
     } else {
-        kernel::attach(&mut ebpf, TELL, place, dir).err()
+        Some(format!("{TELL}: only a program of a cgroup can"))
     };
-    // Those that an agent on another cgroup left would count the same segments again.
-    links::keep_only(dir, &place.attach).map_err(KernelError::pins(&dir.links()))?;
+    // Those that an agent elsewhere left would count the same segments again.
+    links::keep_only(dir, &site.spots()).map_err(on_links)?;
     Ok(Opened { load, ports, not_telling })
 }
 

@@ -21,7 +21,7 @@ use super::region::{Access, Region};
 /// Three arrays, shared or private.
 #[derive(Debug)]
 pub(super) struct Table {
-    load: Region,
+    pub(super) load: Region,
     workers: Region,
     names: Region,
 }
@@ -160,20 +160,33 @@ impl Table {
     /// Takes a free slot for the process whose anchor has this cookie, and empties it in all rows; `None` when
     /// all are taken.
     pub(super) fn claim(&self, cookie: u64, pid: u32, now_ns: u64) -> Option<usize> {
-        assert_ne!(cookie, 0, "a cookie of 0 means a free slot");
-        let slot = (0..MAX_WORKERS).find(|&slot| {
-            let owner = self.workers.u64(slot_offset(slot) + offset_of!(WorkerSlot, cookie));
-            owner.compare_exchange(0, cookie, AcqRel, Relaxed).is_ok()
-        })?;
-        self.empty(slot);
-        let base = slot_offset(slot);
-        self.workers.u32(base + offset_of!(WorkerSlot, pid)).store(pid, Relaxed);
-        self.workers.u64(base + offset_of!(WorkerSlot, started_ns)).store(now_ns, Release);
-        Some(slot)
+        (0..MAX_WORKERS).find(|&slot| self.claim_slot(slot, cookie, pid, now_ns))
     }
 
-    /// Zeroes a slot's counts and takes its reference from every row. The slot stays taken: its anchor frees it.
-    pub(super) fn empty(&self, slot: usize) {
+    /// Takes a slot if it is free, as [`Self::claim`] does; whether it was.
+    pub(super) fn claim_slot(&self, slot: usize, cookie: u64, pid: u32, now_ns: u64) -> bool {
+        assert_ne!(cookie, 0, "a cookie of 0 means a free slot");
+        let base = slot_offset(slot);
+        let owner = self.workers.u64(base + offset_of!(WorkerSlot, cookie));
+        if owner.compare_exchange(0, cookie, AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        self.empty(slot);
+        self.workers.u32(base + offset_of!(WorkerSlot, pid)).store(pid, Relaxed);
+        self.workers.u64(base + offset_of!(WorkerSlot, started_ns)).store(now_ns, Release);
+        true
+    }
+
+    /// Gives a slot back: first its values, last the slot, so that nobody claims it half cleared.
+    pub(super) fn free(&self, slot: usize) {
+        self.empty(slot);
+        let base = slot_offset(slot);
+        self.workers.u32(base + offset_of!(WorkerSlot, pid)).store(0, Relaxed);
+        self.workers.u64(base + offset_of!(WorkerSlot, cookie)).store(0, Release);
+    }
+
+    /// Zeroes a slot's counts and takes its reference from every row. The slot stays taken.
+    fn empty(&self, slot: usize) {
         for id in ids() {
             for array in SLOT_ARRAYS {
                 self.cell(id, array, slot).store(0, Relaxed);
@@ -182,14 +195,8 @@ impl Table {
         }
     }
 
-    /// Frees an emptied slot whose anchor cannot.
-    pub(super) fn free(&self, slot: usize) {
-        let base = slot_offset(slot);
-        self.workers.u32(base + offset_of!(WorkerSlot, pid)).store(0, Relaxed);
-        self.workers.u64(base + offset_of!(WorkerSlot, cookie)).store(0, Release);
-    }
-
-    fn cookie(&self, slot: usize) -> u64 {
+    /// The owner of a slot; 0 = nobody.
+    pub(super) fn cookie(&self, slot: usize) -> u64 {
         self.workers.u64(slot_offset(slot) + offset_of!(WorkerSlot, cookie)).load(Acquire)
     }
 
@@ -279,7 +286,7 @@ impl LoadTable for SharedTable {
 
 impl Drop for SharedTable {
     fn drop(&mut self) {
-        self.table.empty(self.slot);
+        self.table.free(self.slot);
     }
 }
 

@@ -2,21 +2,26 @@
 //!
 //! Reading order: [`guard`] (one request's count and every way it ends), [`ledger`] (the one owner of the policy, which
 //! counts), [`Account`] here; `maps` (the table and what its fields mean), `region` (the memory below it),
-//! `rows` (which row an address gets), `kernel` (loading and attaching), `reconcile` (what nobody saw before that),
-//! `pins`, `bpffs`, `links`, `cgroup`, `caps`, `anchor` (what happens when this process dies), `watch` (whether programs
-//! and pins are still there), `log`, `error`, `seen` (what the kernel's fields say), [`suspect`] (whether that is a bad
-//! sign), [`view`] (reading pins without
+//! `rows` (which row an address gets), `kernel` (loading, and taking part), `reconcile` (what nobody saw before that),
+//! `attach`, `pins`, `bpffs`, `links`, `cgroup`, `device`, `caps`, `anchor` and `slots` (what happens when this process
+//! dies), `watch` (whether programs and pins are still there), `adopt` and `sock_diag` (connections older than the
+//! programs), `recount` and `gauges` (counts beside the sockets there are), `sys`, `log`, `error`, `seen` (what the
+//! kernel's fields say), [`suspect`] (whether that is a bad sign), [`view`] (reading pins without
 //! being a router), `detach`,
 //! [`local`] (the agent's own set: what all clients have at the engines of this host). [`Account`] does
 //! not count requests: the policy does, and publishes through [`router_policy::LoadTable`]. Invariant: with or
 //! without the kernel the table is the same struct, and this process's slot in it is empty when nothing is in flight.
 
+mod adopt;
 mod anchor;
+mod attach;
 mod bpffs;
 mod caps;
 mod cgroup;
 mod detach;
+mod device;
 mod error;
+mod gauges;
 pub mod guard;
 mod kernel;
 pub mod ledger;
@@ -28,10 +33,14 @@ mod pins;
 #[cfg(test)]
 mod races;
 mod reconcile;
+mod recount;
 mod region;
 mod rows;
 mod seen;
+mod slots;
+mod sock_diag;
 pub mod suspect;
+mod sys;
 pub mod view;
 mod watch;
 
@@ -41,21 +50,24 @@ use std::sync::Arc;
 
 use aya::maps::{MapData, SkStorage};
 use parking_lot::Mutex;
+use router_common::limits::MAX_BACKENDS;
 use router_common::{BackendAddr, BackendId, BackendLoad, SockState};
 use router_policy::{InFlight, LoadTable, Nanos, Seen, Told};
 
+pub use adopt::Adopted;
 // The edge guard has the same needs of rights and pins.
 pub(crate) use bpffs::ensure as ensure_bpffs;
 pub use cgroup::CgroupError;
 pub use detach::{Detach, DetachError, detach};
+pub use device::DeviceError;
 pub use error::KernelError;
 pub(crate) use error::one_line;
 pub use guard::InFlightGuard;
-pub use kernel::{KernelMode, KernelOptions, open};
+pub use kernel::{Hook, KernelMode, KernelOptions, open};
 pub(crate) use kernel::{load_object, require_for};
 pub use ledger::{Ledger, Placed, Tell};
-pub use links::Link;
 pub(crate) use links::take_off as take_link_off;
+pub use links::{At, Link};
 pub use log::LogReader;
 pub(crate) use pins::{Shape, lock as lock_pins, open as open_pinned};
 pub use rows::RowError;
@@ -80,10 +92,10 @@ pub enum State {
 }
 
 impl State {
-    /// Every program there is, and whether it is attached.
+    /// Every program there is for a hook, and whether it is attached.
     #[must_use]
-    pub fn programs(&self) -> Vec<(&'static str, bool)> {
-        kernel::PROGRAMS.iter().map(|&name| (name, self.has(name))).collect()
+    pub fn programs(&self, hook: &Hook) -> Vec<(&'static str, bool)> {
+        hook.programs().iter().map(|&name| (name, self.has(name))).collect()
     }
 
     fn has(&self, program: &str) -> bool {
@@ -106,10 +118,18 @@ pub enum Role {
     Probe,
 }
 
+/// What [`Account::sweep`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Slots of processes that were gone.
+    pub slots: usize,
+    /// Rows whose gauges were wrong.
+    pub rows: usize,
+}
+
 /// This process's share of the counts. Clones are handles of the same.
 ///
-/// The slot is given back when the last clone goes: first this process's values are zeroed, then the anchor
-/// closes. So whoever publishes counts holds a clone.
+/// The slot is given back when the last clone goes. So whoever publishes counts holds a clone.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Inner>);
 
@@ -117,7 +137,7 @@ pub struct Account(Arc<Inner>);
 struct Inner {
     state: State,
     rows: Mutex<rows::Rows>,
-    // Before `sharing`: the slot is emptied before its anchor closes.
+    // Before `sharing`: the slot is given back before its lock and its anchor go.
     table: maps::SharedTable,
     sharing: Option<Sharing>,
 }
@@ -127,8 +147,13 @@ struct Inner {
 struct Sharing {
     socks: Mutex<SkStorage<MapData, SockState>>,
     logs: Mutex<Option<LogReader>>,
+    dir: pins::PinDir,
+    site: attach::Site,
     watch: watch::Watch,
+    /// Made when it is first needed; the reason, if that failed.
+    recount: Mutex<Option<Result<recount::Recount, String>>>,
     _anchor: anchor::Anchor,
+    _lock: std::fs::File,
 }
 
 impl Account {
@@ -185,9 +210,9 @@ impl Account {
     #[must_use]
     pub fn kernel_row(&self, id: BackendId) -> Option<KernelRow> {
         let state = self.state();
-        state
-            .has(kernel::SOCKOPS)
-            .then(|| KernelRow { load: self.row(id), has_phases: state.has(kernel::EGRESS) })
+        let at_devices = state.has(kernel::TCX);
+        let has_phases = at_devices || state.has(kernel::EGRESS);
+        (at_devices || state.has(kernel::SOCKOPS)).then(|| KernelRow { load: self.row(id), has_phases })
     }
 
     /// A copy of a row. Kernel fields stay 0 while [`State::is_on`] is false.
@@ -215,6 +240,43 @@ impl Account {
         let mark = SockState { backend_plus1: backend.index() as u32 + 1, ..SockState::marked(role) };
         let socket: BorrowedFd<'_> = socket.as_fd();
         sharing.socks.lock().insert(&socket.as_raw_fd(), mark, 0).map_err(io::Error::other)
+    }
+
+    /// Whether [`Self::sweep`] is to be called from time to time: no program sees a process die or a socket go.
+    #[must_use]
+    pub fn needs_sweeping(&self) -> bool {
+        let at_devices = |sharing: &Sharing| matches!(sharing.site, attach::Site::Devices(_));
+        self.state().is_on() && self.0.sharing.as_ref().is_some_and(at_devices)
+    }
+
+    /// Frees the slots of processes that are gone, and puts gauges right that count sockets that are; rows that are too
+    /// busy to tell, another time. The first call takes some tenths of a second, the others grow with the sockets there
+    /// are: about 1 ms for a thousand.
+    ///
+    /// # Errors
+    /// In one line, what could not be done.
+    pub fn sweep(&self) -> Result<Swept, String> {
+        let Some(sharing) = &self.0.sharing else { return Ok(Swept::default()) };
+        let table = &self.0.table.table;
+        let slots = slots::free_dead(&sharing.dir, table).map_err(|error| one_line(&error))?;
+        let mut recount = sharing.recount.lock();
+        let recount = recount.get_or_insert_with(|| recount::Recount::open(&sharing.dir));
+        let recount = recount.as_ref().map_err(String::clone)?;
+        let corrected = recount.correct(&table.load, MAX_BACKENDS);
+        corrected.map(|(rows, _unsettled)| Swept { slots, rows }).map_err(|error| one_line(&error))
+    }
+
+    /// Counts connections to registered backends that are older than the programs. Takes some tenths of a second if
+    /// there are any.
+    ///
+    /// # Errors
+    /// In one line, why none could be.
+    pub fn adopt(&self) -> Result<Adopted, String> {
+        let Some(sharing) = &self.0.sharing else { return Ok(Adopted::default()) };
+        // At devices each is taken up with its next packet.
+        let attach::Site::Cgroup(place) = &sharing.site else { return Ok(Adopted::default()) };
+        let rows = self.0.rows.lock().addresses().map_err(|error| one_line(&error))?;
+        adopt::adopt(&sharing.dir, place, &rows)
     }
 
     /// The reader of what the programs log, once; only in the process in slot 0.

@@ -1,7 +1,7 @@
 //! The directory of pins: where it must lie, who may look, and whether what is pinned there is ours.
 //!
-//! `<pin-dir>/v1/` holds the maps by name and `links/<cgroup id>/<program>`; those of the agent beside them, with
-//! `agent/<cgroup id>/<program>`. The two sets come and go without each other. Invariant: a pinned map is used only
+//! `<pin-dir>/v1/` holds the maps by name, `links/<cgroup id>/<program>`, `links/dev-<device>-<namespace>/<program>`
+//! and `slots/<slot>`; those of the agent beside them, with `agent` for `links`. The two sets come and go without each other. Invariant: a pinned map is used only
 //! after its type, sizes and flags were compared: a mapping with another stride would corrupt silently.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -18,6 +18,7 @@ use router_common::{Answer, BackendAddr, BackendLoad, BackendName, SockState, Te
 
 use super::bpffs;
 use super::error::{KernelError, one_line};
+use super::slots;
 
 /// Nobody holds the lock longer than loading the programs takes: half a second, on a slow and busy machine ten. Several
 /// processes that a host starts at once wait for each other, and one that gave up would count for itself till its end.
@@ -141,7 +142,7 @@ impl PinDir {
         self.path.is_dir()
     }
 
-    /// Where links lie, one directory a cgroup.
+    /// Where links lie, one directory a cgroup or device.
     pub(super) fn links(&self) -> PathBuf {
         self.path.join(self.set.links())
     }
@@ -149,6 +150,14 @@ impl PinDir {
     /// Where a map lies.
     pub(super) fn map(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// The map of sockets' states.
+    pub(super) const fn states(&self) -> &'static str {
+        match self.set {
+            Set::Router => "SOCKS",
+            Set::Agent => "LOCAL_SOCKS",
+        }
     }
 
     /// Names of all maps of the set.
@@ -179,6 +188,17 @@ impl PinDir {
             }
         }
         Ok(())
+    }
+
+    /// Removes the locks of slots, if the set has any.
+    ///
+    /// # Errors
+    /// [`KernelError::Pins`].
+    pub(super) fn remove_slots(&self) -> Result<(), KernelError> {
+        match self.set {
+            Set::Router => slots::remove(self).map_err(KernelError::pins(&self.path)),
+            Set::Agent => Ok(()),
+        }
     }
 
     /// Opens a pinned map of this layout; `None` if nothing is pinned under the name.

@@ -76,6 +76,14 @@ impl Rows {
         }
     }
 
+    /// Every address that leads to a row.
+    pub(super) fn addresses(&self) -> Result<HashMap<BackendAddr, u32>, MapError> {
+        match &self.keys {
+            Keys::Pinned { map, .. } => Ok(addresses(map)?.into_iter().collect()),
+            Keys::Private(map) => Ok(map.clone()),
+        }
+    }
+
     fn allocate(&mut self, shared: &SharedTable, addr: BackendAddr) -> Result<BackendId, RowError> {
         let table = &shared.table;
         let is_free = |&id: &BackendId| table.refs(id) == 0 && table.is_quiet(id);

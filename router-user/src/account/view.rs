@@ -10,12 +10,13 @@ use router_common::{BackendAddr, BackendId, BackendLoad, WorkerSlot};
 
 use super::error::{KernelError, one_line};
 use super::kernel;
-use super::links::{self, Link};
+use super::links::{self, At, Link};
 use super::local;
 use super::maps::{Table, ids};
 use super::pins::{PinDir, Set};
 use super::region::Access;
 use super::rows;
+use super::slots;
 
 /// The pinned tables, to be read.
 #[derive(Debug)]
@@ -54,18 +55,19 @@ impl Counts {
     /// Whether the programs behind these links that still work count connections, and whether they follow requests.
     #[must_use]
     pub fn by(links: &[Link]) -> Self {
-        Self::of(links, kernel::SOCKOPS, kernel::EGRESS)
+        Self::of(links, [kernel::SOCKOPS, kernel::EGRESS], kernel::TCX)
     }
 
     /// The same of an agent's programs.
     #[must_use]
     pub fn at_engines(links: &[Link]) -> Self {
-        Self::of(links, local::SOCKOPS, local::INGRESS)
+        Self::of(links, [local::SOCKOPS, local::INGRESS], local::TCX)
     }
 
-    fn of(links: &[Link], connections: &str, requests: &str) -> Self {
-        let has = |name: &str| links.iter().any(|link| link.program == name && link.cgroup_id != 0);
-        Self { connections: has(connections), requests: has(requests) }
+    fn of(links: &[Link], [connections, requests]: [&str; 2], at_devices: &str) -> Self {
+        let has = |name: &str| links.iter().any(|link| link.program == name && link.at != At::Gone);
+        let both = has(at_devices);
+        Self { connections: both || has(connections), requests: both || has(requests) }
     }
 }
 
@@ -89,7 +91,13 @@ impl View {
         self.dir.path()
     }
 
-    /// The live router processes by slot.
+    /// Whether the process in a slot lives. Where the kernel does not free the slots of dead ones, it may not.
+    #[must_use]
+    pub fn is_alive(&self, slot: usize) -> bool {
+        slots::is_alive(&self.dir, slot)
+    }
+
+    /// The router processes by slot.
     #[must_use]
     pub fn workers(&self) -> Vec<(usize, WorkerSlot)> {
         let all = (0..MAX_WORKERS).map(|slot| (slot, self.table.worker(slot)));

@@ -9,16 +9,20 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 
 use super::State;
-use super::cgroup::Place;
+use super::attach::Site;
+use super::error::{KernelError, one_line};
 use super::kernel::RELEASE;
 use super::links;
 use super::pins::PinDir;
+
+/// The map in which processes share their counts.
+const TABLE: &str = "LOAD";
 
 /// What to look at, and what was lost so far.
 #[derive(Debug)]
 pub(super) struct Watch {
     dir: PinDir,
-    place: Place,
+    site: Site,
     /// The kernel's number of the table's map.
     map: u32,
     /// What was attached at the start.
@@ -30,10 +34,16 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(dir: PinDir, place: Place, map: u32, programs: Vec<&'static str>) -> Self {
+    /// Of what a state says is attached, and of the table that lies in these pins now.
+    ///
+    /// # Errors
+    /// [`KernelError`]: the table cannot be looked at.
+    pub(super) fn new(dir: PinDir, site: Site, state: &State) -> Result<Self, KernelError> {
+        let map = dir.open_existing(TABLE)?.info().map_err(|error| KernelError::Load(one_line(&error)))?.id();
+        let programs = if let State::On { programs, .. } = state { programs.clone() } else { Vec::new() };
         let suspects = Mutex::new(Vec::new());
         let (without_counting, without_all) = (OnceLock::new(), OnceLock::new());
-        Self { dir, place, map, programs, suspects, without_counting, without_all }
+        Ok(Self { dir, site, map, programs, suspects, without_counting, without_all })
     }
 
     /// The state after what was lost; `None` as long as nothing is.
@@ -53,22 +63,29 @@ impl Watch {
             return None;
         }
         let line = format!("taken off while running: {}", lost.join(", "));
-        let (cell, state) = if lost.contains(&RELEASE) {
+        let (cell, state) = if lost.contains(&RELEASE) || lost.contains(&TABLE) {
             (&self.without_all, State::Off { reason: line.clone() })
         } else {
-            (&self.without_counting, State::On { programs: vec![RELEASE], missing: vec![line.clone()] })
+            // None of them is of use without the others, but for that which frees slots, where there is one.
+            let programs = self.programs.iter().copied().filter(|&program| program == RELEASE).collect();
+            (&self.without_counting, State::On { programs, missing: vec![line.clone()] })
         };
         cell.set(state).is_ok().then_some(line)
     }
 
-    /// The programs that do not count into this process's table any more.
+    /// The table, if this process's is not the one of the pins any more, and the programs that do not count into it.
     fn gone(&self) -> Vec<&'static str> {
-        let is_other_table = match self.dir.open("LOAD") {
+        let is_other_table = match self.dir.open(TABLE) {
             Ok(None) => true,
             Ok(Some(map)) => map.info().is_ok_and(|info| info.id() != self.map),
             Err(_) => false,
         };
-        let is_gone = |name: &str| self.place.cgroups().all(|cgroup| links::is_gone(&self.dir, cgroup, name));
-        self.programs.iter().copied().filter(|name| is_other_table || is_gone(name)).collect()
+        let is_gone_at = |spot, name: &str| links::is_gone(&self.dir, &spot, name);
+        let is_gone = |name: &str| match &self.site {
+            Site::Cgroup(place) => place.cgroups().all(|cgroup| is_gone_at(cgroup.into(), name)),
+            Site::Devices(devices) => devices.iter().any(|device| is_gone_at(device.into(), name)),
+        };
+        let programs = self.programs.iter().copied().filter(|name| is_other_table || is_gone(name));
+        is_other_table.then_some(TABLE).into_iter().chain(programs).collect()
     }
 }

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::{RunningRouter, StartError, kernel};
 use crate::account::suspect::others_rx;
-use crate::account::{Account, Ledger, Role, State, Suspicion};
+use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
 use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
 use crate::clock;
@@ -42,7 +42,7 @@ pub(super) fn start(
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
         policy: config.policy.policy,
-        is_kernel_wanted: config.kernel.mode != KernelMode::Off,
+        hook: (config.kernel.mode != KernelMode::Off).then(|| kernel::hook(&config.kernel)),
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
         data_plane: router.data_plane.listen(),
@@ -100,7 +100,8 @@ struct Source {
     registry: Arc<Registry>,
     account: Account,
     policy: PolicyName,
-    is_kernel_wanted: bool,
+    /// What the kernel's programs are wanted at.
+    hook: Option<Hook>,
     suspect_after: std::time::Duration,
     since: Nanos,
     data_plane: Ending,
@@ -135,7 +136,7 @@ impl Source {
             State::On { missing, .. } => missing.join("; "),
             State::Off { reason } => reason.clone(),
         };
-        let programs = if self.is_kernel_wanted { state.programs() } else { Vec::new() };
+        let programs = self.hook.as_ref().map_or_else(Vec::new, |hook| state.programs(hook));
         KernelStatus { line, programs }
     }
 

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use router_policy::{BackendId, LoadTable, Told};
 
-use crate::account::{self, Account, KernelError, KernelOptions, Role, RowError, State};
+use crate::account::{
+    self, Account, Adopted, Hook, KernelError, KernelOptions, Role, RowError, State, Swept,
+};
 use crate::clock;
-use crate::config::{KernelConfig, KernelMode};
+use crate::config::{KernelConfig, KernelHook, KernelMode};
 use crate::forward::connect::Mark;
 
 /// Where the backend's host tells in band, a silent connection is probed after this long: the answer tells, too. The
@@ -17,6 +19,14 @@ const ASK_AFTER: Duration = Duration::from_secs(1);
 /// A host that told nothing for this long does not tell any more.
 const TELLS_WITHIN: f64 = 60.0;
 
+/// What the programs are attached to.
+pub(super) fn hook(config: &KernelConfig) -> Hook {
+    match config.hook {
+        KernelHook::Cgroup => Hook::Cgroup(config.cgroup.clone()),
+        KernelHook::Tcx => Hook::Tcx(config.devices.clone()),
+    }
+}
+
 /// Opens the account and says in one line a finding whether the kernel takes part.
 pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
     let mode = match config.mode {
@@ -24,10 +34,10 @@ pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
         KernelMode::On => account::KernelMode::On,
         KernelMode::Off => account::KernelMode::Off,
     };
-    let options = KernelOptions { mode, pin_dir: config.pin_dir.clone(), cgroup: config.cgroup.clone() };
+    let options = KernelOptions { mode, pin_dir: config.pin_dir.clone(), hook: hook(config) };
     let account = account::open(&options)?;
     match account.state() {
-        State::On { programs, missing } => {
+        State::On { programs, missing, .. } => {
             tracing::info!(slot = account.slot(), ?programs, "counting in the kernel");
             for reason in missing {
                 tracing::warn!(%reason, "a program is not attached");
@@ -47,18 +57,54 @@ pub(super) fn in_memory(reason: &RowError) -> std::io::Result<Account> {
     Account::in_memory(reason.to_string())
 }
 
-/// How often it is looked whether the programs are still there.
+/// How often it is looked whether the programs are still there; and how long a dead process, or a socket that went
+/// unseen, stays counted where no program sees them go.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Says in one line if programs or pins are taken off under this process; never ends.
+/// Takes up connections that are older than the programs. Then says in one line if programs or pins are taken off under
+/// this process, and sweeps where no program sees processes and sockets go; never ends. What has begun when it is
+/// dropped goes on to its end.
 pub(super) async fn look_after(account: Account) {
+    let adopting = account.clone();
+    match blocking(move || adopting.adopt()).await {
+        Ok(adopted) if adopted == Adopted::default() => {}
+        Ok(Adopted { taken_up, refused }) => {
+            tracing::info!(taken_up, refused, "connections older than the programs");
+        }
+        Err(reason) => tracing::warn!(%reason, "connections older than the programs are not counted"),
+    }
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut said = String::new();
     loop {
         ticks.tick().await;
         if let Some(lost) = account.look_after() {
             tracing::warn!(%lost, alone = !account.state().is_on(), "counting goes on without the kernel's help");
         }
+        if account.needs_sweeping() {
+            sweep(&account, &mut said).await;
+        }
     }
+}
+
+/// Sweeps once; says why not, unless that was said last.
+async fn sweep(account: &Account, said: &mut String) {
+    let sweeping = account.clone();
+    match blocking(move || sweeping.sweep()).await {
+        Ok(Swept { slots: 0, rows: 0 }) => {}
+        Ok(Swept { slots, rows }) => tracing::info!(slots, rows, "gone and still counted: put right"),
+        Err(reason) if reason == *said => {}
+        Err(reason) => {
+            tracing::warn!(%reason, "what goes unseen stays counted");
+            *said = reason;
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(panic.to_string()))
 }
 
 /// What tells the kernel whose a socket is; `None` without kernel.

@@ -17,6 +17,7 @@ use router_common::limits::MAX_LOCAL_PORTS;
 use super::output;
 use super::pins::PinArgs;
 use super::status::UNAVAILABLE;
+use crate::account::Hook;
 use crate::account::local::{Local, LocalOptions};
 use crate::cli::EXIT_USAGE;
 use crate::edge::Prefix;
@@ -56,6 +57,27 @@ pub struct AgentArgs {
     /// The cgroup whose engines are seen [default: all of the host]
     #[arg(long, value_name = "PATH", env = "UNLATCH_KERNEL_CGROUP")]
     kernel_cgroup: Option<PathBuf>,
+    /// What the programs attach to: a cgroup, or devices (tcx, Linux 6.6) where that is out of reach
+    #[arg(long, value_name = "HOOK", env = "UNLATCH_KERNEL_HOOK", default_value = "cgroup")]
+    kernel_hook: HookArg,
+    /// With --kernel-hook tcx: network devices at which the engines are
+    #[arg(
+        long = "kernel-dev",
+        value_name = "IF",
+        value_delimiter = ' ',
+        env = "UNLATCH_KERNEL_DEV",
+        required_if_eq("kernel_hook", "tcx")
+    )]
+    kernel_devs: Vec<String>,
+}
+
+/// What programs attach to.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum HookArg {
+    /// A cgroup
+    Cgroup,
+    /// Network devices
+    Tcx,
 }
 
 impl AgentArgs {
@@ -85,9 +107,17 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         output::tell(format_args!("unlatch agent: at most {MAX_PEERS} prefixes, not {}", args.to.len()));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
+    let hook = match args.kernel_hook {
+        HookArg::Cgroup => Hook::Cgroup(args.kernel_cgroup.clone()),
+        HookArg::Tcx if args.in_band => {
+            output::tell(format_args!("unlatch agent: --in-band needs --kernel-hook cgroup"));
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+        HookArg::Tcx => Hook::Tcx(args.kernel_devs.clone()),
+    };
     let options = LocalOptions {
         pin_dir: args.pins.pin_dir.clone(),
-        cgroup: args.kernel_cgroup.clone(),
+        hook,
         ports,
         tell: args.to.iter().map(|prefix| prefix.parts()).collect(),
     };
@@ -120,12 +150,29 @@ async fn serve(admin: SocketAddr, options: &LocalOptions) -> anyhow::Result<Exit
         tokio::select! {
             () = signals.next() => {}
             () = agent::serve(listener, move || source.rows()) => {}
+            () = sweep(&local), if local.needs_sweeping() => {}
         }
     }
     if let Err(error) = local.take_off() {
         return Ok(refuse(error));
     }
     said.map(|()| ExitCode::SUCCESS)
+}
+
+/// Sweeps every second for as long as it is polled.
+async fn sweep(local: &Arc<Local>) {
+    let mut ticks = tokio::time::interval(std::time::Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let local = Arc::clone(local);
+        let swept = tokio::task::spawn_blocking(move || local.sweep()).await;
+        if let Ok(Err(reason)) = swept {
+            output::tell(format_args!("unlatch agent: what goes unseen stays counted: {reason}"));
+            // It will not be another time either.
+            return std::future::pending().await;
+        }
+    }
 }
 
 fn refuse(why: impl std::fmt::Display) -> ExitCode {

@@ -10,7 +10,7 @@ use super::output;
 use super::pins::PinArgs;
 use super::status::UNAVAILABLE;
 use crate::account::view::{self, Pinned, View};
-use crate::account::{Detach, DetachError, Link, detach};
+use crate::account::{At, Detach, DetachError, Link, detach};
 use crate::edge::{self, EdgeError};
 
 /// The programs and maps that are attached and pinned
@@ -67,7 +67,8 @@ fn status(pin_dir: &Path) -> Result<String, EdgeError> {
     match View::open(pin_dir) {
         Ok(view) => {
             for (slot, worker) in view.workers() {
-                let _ = writeln!(text, "router    pid {} in slot {slot}", worker.pid);
+                let gone = if view.is_alive(slot) { "" } else { ", gone" };
+                let _ = writeln!(text, "router    pid {} in slot {slot}{gone}", worker.pid);
             }
         }
         Err(error) => {
@@ -105,13 +106,13 @@ fn detach_all(pin_dir: &Path, how: Detach) -> anyhow::Result<String> {
 }
 
 fn describe(link: &Link) -> String {
-    let Link { program, program_id, tag, cgroup_id, path, .. } = link;
-    match cgroup_id {
-        0 => format!(
-            "{program} (id {program_id}, tag {tag}) without effect, its cgroup is gone: {}",
-            path.display()
-        ),
-        id => format!("{program} (id {program_id}, tag {tag}) on cgroup {id}"),
+    let Link { program, program_id, tag, at, path, .. } = link;
+    let program = format!("{program} (id {program_id}, tag {tag})");
+    match at {
+        At::Gone => {
+            format!("{program} without effect, its cgroup or device is gone: {}", path.display())
+        }
+        At::Cgroup(_) | At::Device(_) => format!("{program} on {}", link.place()),
     }
 }
 

@@ -22,7 +22,7 @@ use super::pins::PinArgs;
 use crate::account::local;
 use crate::account::suspect::others_rx;
 use crate::account::view::{Counts, Pinned, Row, View, pinned};
-use crate::account::{KernelError, KernelRow, Link, Suspicion};
+use crate::account::{At, KernelError, KernelRow, Link, Suspicion};
 use crate::clock;
 use crate::config::values::duration;
 
@@ -63,11 +63,13 @@ pub(super) struct Worker {
     pub(super) pid: u32,
 }
 
-/// A program and where it hangs; `cgroup` is none where that is gone.
+/// A program and where it hangs: a cgroup or a device, by number; neither where that is gone.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Attached {
     program: String,
     cgroup: Option<u64>,
+    device: Option<u32>,
+    device_name: Option<String>,
 }
 
 /// One row.
@@ -158,11 +160,14 @@ pub(super) fn read(pin_dir: &Path, suspect_after: Duration) -> Result<Status, Ke
         view => Some(view?),
     };
     let rows = view.as_ref().map_or_else(|| Ok(Vec::new()), View::rows)?;
-    let workers = view.as_ref().map_or_else(Vec::new, View::workers);
+    let mut workers = view.as_ref().map_or_else(Vec::new, View::workers);
+    workers.retain(|&(slot, _)| view.as_ref().is_some_and(|view| view.is_alive(slot)));
     let (counts, local) = (Counts::by(&links), Counts::at_engines(&links));
     let attached = |link: Link| Attached {
+        device_name: link.device(),
+        cgroup: if let At::Cgroup(id) = link.at { Some(id) } else { None },
+        device: if let At::Device(ifindex) = link.at { Some(ifindex) } else { None },
         program: link.program,
-        cgroup: (link.cgroup_id != 0).then_some(link.cgroup_id),
     };
     Ok(Status {
         pins: path.display().to_string(),

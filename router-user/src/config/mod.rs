@@ -197,8 +197,21 @@ pub struct KernelConfig {
     pub pin_dir: PathBuf,
     /// The cgroup the programs attach to; `None` = this process's own.
     pub cgroup: Option<PathBuf>,
+    /// What they are attached to.
+    pub hook: KernelHook,
+    /// The network devices, with [`KernelHook::Tcx`]; else none.
+    pub devices: Vec<String>,
     /// A backend that leaves requests without a byte for longer, while others answer, is suspected; zero: none is.
     pub suspect_after: Duration,
+}
+
+/// What programs are attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelHook {
+    /// A cgroup.
+    Cgroup,
+    /// Network devices.
+    Tcx,
 }
 
 impl Default for KernelConfig {
@@ -207,6 +220,8 @@ impl Default for KernelConfig {
             mode: KernelMode::Auto,
             pin_dir: PathBuf::from("/sys/fs/bpf/unlatch"),
             cgroup: None,
+            hook: KernelHook::Cgroup,
+            devices: Vec::new(),
             suspect_after: SUSPECT_AFTER,
         }
     }

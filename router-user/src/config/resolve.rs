@@ -11,8 +11,8 @@ use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
-    BackendConfig, Config, EdgeConfig, KernelConfig, KernelMode, Limits, LogConfig, LogFormat, LogLevel,
-    backend, values,
+    BackendConfig, Config, EdgeConfig, KernelConfig, KernelHook, KernelMode, Limits, LogConfig, LogFormat,
+    LogLevel, backend, values,
 };
 use crate::edge::Prefix;
 
@@ -60,6 +60,11 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         ..PolicyConfig::default()
     };
     let modes = [("auto", KernelMode::Auto), ("on", KernelMode::On), ("off", KernelMode::Off)];
+    let devices: Vec<String> = settings
+        .all("kernel-dev")
+        .iter()
+        .map(|given| device(&given.text).map_err(|e| ConfigError::at(&given.source, e)))
+        .collect::<Result<_, _>>()?;
     let levels = LogLevel::ALL.map(|l| (l.as_str(), l));
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     Ok(Config {
@@ -72,6 +77,8 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             mode: s.read("kernel", |t| values::choice(t, &modes))?,
             pin_dir: s.read("pin-dir", absolute)?,
             cgroup: s.optional("kernel-cgroup", absolute)?,
+            hook: s.read("kernel-hook", |t| hook(t, &devices))?,
+            devices,
             suspect_after: s.duration("suspect-after", Duration::ZERO..=HOUR)?,
         },
         gossip_dir: s.read("gossip-dir", |t| if t == "off" { Ok(None) } else { absolute(t).map(Some) })?,
@@ -173,6 +180,13 @@ fn proxy_paths(settings: &Settings) -> Result<Vec<String>, ConfigError> {
 fn prefixes(settings: &Settings, name: &'static str) -> Result<Vec<Prefix>, ConfigError> {
     let read = |given: &Setting| given.text.parse().map_err(|e| ConfigError::at(&given.source, e));
     settings.all(name).iter().map(read).collect()
+}
+
+fn hook(text: &str, devices: &[String]) -> Result<KernelHook, String> {
+    match values::choice(text, &[("cgroup", KernelHook::Cgroup), ("tcx", KernelHook::Tcx)])? {
+        KernelHook::Tcx if devices.is_empty() => Err("`tcx` needs a network device (kernel-dev)".to_owned()),
+        hook => Ok(hook),
+    }
 }
 
 /// The kernel's bound for names of devices is 15 bytes.

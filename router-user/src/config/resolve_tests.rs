@@ -49,6 +49,8 @@ fn every_key_has_an_effect() {
         ("kernel", "off"),
         ("pin-dir", "/p"),
         ("kernel-cgroup", "/c"),
+        ("kernel-hook", "tcx"),
+        ("kernel-dev", "eth0"),
         ("gossip-dir", "off"),
         ("suspect-after", "3s"),
         ("edge-dev", "lo"),
@@ -102,7 +104,10 @@ fn every_key_has_an_effect() {
     assert_eq!(values.map(|(name, _)| name), KEYS.map(|k| k.name), "the table lists every key");
     let default = format!("{:?}", read(&[]).unwrap());
     for (name, text) in values {
-        let c = read(&[(name, text)]).unwrap_or_else(|e| panic!("{e}"));
+        // One of them needs the other.
+        let given =
+            if name == "kernel-hook" { vec![(name, text), ("kernel-dev", "lo")] } else { vec![(name, text)] };
+        let c = read(&given).unwrap_or_else(|e| panic!("{e}"));
         assert_ne!(format!("{c:?}"), default, "{name} changes nothing");
     }
     let c = read(&values).unwrap();
@@ -125,6 +130,9 @@ fn wrong_values_name_their_flag() {
         ("scrape-interval", "10"),
         ("workers", "0"),
         ("kernel", "yes"),
+        ("kernel-hook", "xdp"),
+        ("kernel-hook", "tcx"),
+        ("kernel-dev", "a/b"),
         ("pin-dir", "rel"),
         ("gossip-dir", "rel"),
         ("proxy-path", "x"),

@@ -52,7 +52,7 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 61] = [
+pub const KEYS: [Key; 63] = [
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
@@ -108,6 +108,20 @@ pub const KEYS: [Key; 61] = [
     ),
     one("pin-dir", "DIR", "/sys/fs/bpf/unlatch", "Kernel objects are pinned in DIR/v<layout version>"),
     one("kernel-cgroup", "PATH", "", "Cgroup the programs attach to [default: this process's own]"),
+    one(
+        "kernel-hook",
+        "HOOK",
+        "cgroup",
+        "What the programs attach to: cgroup, or tcx where that is out of reach: the devices of kernel-dev, Linux 6.6 \
+        or newer",
+    ),
+    Key {
+        name: "kernel-dev",
+        value: "IF",
+        default: "",
+        arity: Arity::Many,
+        help: "kernel-hook tcx only: the network devices that lead to backends, of which each connection passes one",
+    },
     one(
         "gossip-dir",
         "DIR|off",
