@@ -10,9 +10,12 @@ use router_tests::client::{Client, ask, chat, post};
 use router_tests::router::{config, in_flight, start, wait_idle};
 use router_tests::wait::{self, Gate};
 
+/// Leaves; what is returned may still read.
+type Leave = fn(Client) -> Option<Client>;
+
 /// The ways to leave. A client that closes its sending side only cannot be told from one that closed (docs/http.md):
 /// the one point where we do otherwise than the case (g).
-const WAYS: [(&str, fn(Client) -> Option<Client>); 3] = [
+const WAYS: [(&str, Leave); 3] = [
     ("close", |client| {
         drop(client);
         None

@@ -21,3 +21,4 @@ mod spread;
 mod stream;
 mod tunnel;
 mod upload;
+mod versions;

@@ -87,6 +87,12 @@ impl Client {
         self
     }
 
+    /// The same connection, to write from another thread.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { stream: self.stream.try_clone().unwrap() }
+    }
+
     /// Sends no more, and reads on.
     pub fn half_close(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
