@@ -8,6 +8,7 @@ mod elsewhere;
 mod forwarding;
 mod framing;
 mod gossip;
+mod idle_conns;
 mod in_flight;
 mod limits;
 mod malformed;
