@@ -10,6 +10,7 @@ mod framing;
 mod gossip;
 mod idle_conns;
 mod in_flight;
+mod large_bodies;
 mod limits;
 mod malformed;
 mod own;
