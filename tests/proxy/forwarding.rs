@@ -2,6 +2,7 @@
 
 use router_tests::backend::{Backend, Then};
 use router_tests::client::{Client, ask, chat, post};
+use router_tests::fixture;
 use router_tests::router::{config, start};
 use router_user::config::Secret;
 
@@ -44,28 +45,18 @@ fn a_large_body_arrives_whole() {
     assert!(engine.only().body == body.as_bytes(), "5 MiB must arrive unchanged");
 }
 
+/// P09.
 #[test]
-fn a_client_that_waits_for_100_continue_gets_it() {
+fn p09_hop_by_hop_headers_of_the_client_end_here() {
     let engine = Backend::ok();
-    let router = start(config(&[engine.addr()]));
+    let mut config = config(&[engine.addr()]);
+    // Each has a pool of its own.
+    config.workers = 1;
+    let router = start(config);
     let mut client = Client::connect(router.addr());
-    let request = chat().replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
-    let (head, body) = request.split_at(request.find("\r\n\r\n").unwrap() + 4);
-    client.send(head);
-    assert!(client.head().starts_with("HTTP/1.1 100 "));
-    client.send(body);
+    client.send(fixture::http("hop_by_hop.http"));
     assert_eq!(client.answer().status, 200);
-    assert_eq!(engine.only().header("expect"), None, "the wait is between the client and the router");
-}
-
-#[test]
-fn hop_by_hop_headers_of_the_client_end_here() {
-    let engine = Backend::ok();
-    let router = start(config(&[engine.addr()]));
-    let hop = "\r\nconnection: keep-alive, x-drop-me, content-length, authorization\r\nx-drop-me: 1\r\n\
-               keep-alive: 5\r\nproxy-authorization: p\r\nproxy-connection: x\r\nte: trailers\r\nupgrade: h2c\r\n\
-               http2-settings: x\r\nx-keep-me: 1\r\nauthorization: Bearer client\r\n\r\n";
-    assert_eq!(ask(router.addr(), chat().replacen("\r\n\r\n", hop, 1)).status, 200);
+    assert!(client.is_closed(), "it asked for that");
     let received = engine.only();
     for gone in [
         "connection",
@@ -80,12 +71,28 @@ fn hop_by_hop_headers_of_the_client_end_here() {
         assert_eq!(received.header(gone), None, "{gone}");
     }
     assert_eq!(received.header("x-keep-me"), Some("1"));
-    assert_eq!(received.header("authorization"), Some("Bearer client"));
-    assert!(received.header("content-length").is_some());
+    assert_eq!(received.header("authorization"), Some("Bearer client-key"));
+    assert_eq!(received.header("content-length"), Some("57"));
+    assert_eq!(ask(router.addr(), chat()).status, 200);
+    assert!(engine.received().iter().all(|r| r.connection == 0), "the client's close is not the engine's");
 }
 
+/// P09.
 #[test]
-fn hop_by_hop_headers_of_the_engine_end_here_and_the_rest_is_unchanged() {
+fn p09_connection_cannot_take_framing_nor_credentials_away() {
+    let engine = Backend::ok();
+    let router = start(config(&[engine.addr()]));
+    assert_eq!(ask(router.addr(), fixture::http("connection_nominates_framing.http")).status, 200);
+    let received = engine.only();
+    assert_eq!(received.header("host"), Some(&*engine.addr().to_string()));
+    assert_eq!(received.header("content-length"), Some("57"));
+    assert_eq!(received.header("authorization"), Some("Bearer client-key"));
+    assert_eq!(received.body.len(), 57);
+}
+
+/// P09.
+#[test]
+fn p09_hop_by_hop_headers_of_the_engine_end_here_and_the_rest_is_unchanged() {
     let engine = Backend::start(|_, exchange| {
         exchange.send(
             "HTTP/1.1 418 Short\r\nconnection: x-resp-drop, close\r\nkeep-alive: timeout=5\r\nx-resp-drop: 1\r\n\
@@ -155,6 +162,32 @@ fn the_clients_address_is_appended_to_x_forwarded_for() {
     assert_eq!(seen, ["127.0.0.1", "10.0.0.1, 10.0.0.2, 127.0.0.1"]);
 }
 
+/// P09: the rules of docs/http.md.
+#[test]
+fn p09_x_forwarded_proto_and_host_are_set_where_they_are_missing() {
+    let engine = Backend::ok();
+    let router = start(config(&[engine.addr()]));
+    let with = |lines: &str| chat().replacen("\r\n\r\n", &format!("\r\n{lines}\r\n\r\n"), 1);
+    let own = "x-forwarded-proto: https\r\nx-forwarded-host: shop.test";
+    let chain = "forwarded: for=10.0.0.1;proto=https\r\nvia: 1.1 edge";
+    let absolute = chat().replacen("POST ", "POST http://u:p@other.test:8", 1);
+    for (request, proto, host) in [
+        (chat(), "http", "router"),
+        (with(own), "https", "shop.test"),
+        (with(chain), "http", "router"),
+        (absolute, "http", "other.test:8"),
+    ] {
+        assert_eq!(ask(router.addr(), request).status, 200);
+        let received = engine.received().pop().unwrap();
+        assert_eq!(received.header("x-forwarded-proto"), Some(proto));
+        assert_eq!(received.header("x-forwarded-host"), Some(host));
+        assert_eq!(received.header("host"), Some(&*engine.addr().to_string()));
+        let is_chain = received.header("forwarded").is_some();
+        assert_eq!(is_chain, received.header("via") == Some("1.1 edge"), "both pass unchanged");
+    }
+    assert_eq!(engine.received()[2].header("forwarded"), Some("for=10.0.0.1;proto=https"));
+}
+
 #[test]
 fn nothing_in_a_request_names_the_destination() {
     let (engine, canary) = (Backend::ok(), Backend::ok());
@@ -207,39 +240,6 @@ fn one_connection_of_a_client_serves_many_requests_on_one_connection_to_the_engi
         assert_eq!(router.in_flight(), 0, "the count is given back before the client's next request");
     }
     assert!(engine.received().iter().all(|r| r.connection == 0));
-}
-
-#[test]
-fn an_http_1_0_client_gets_no_chunks_and_no_keep_alive_that_it_did_not_ask_for() {
-    let engine = Backend::start(|_, exchange| {
-        exchange.start_stream();
-        exchange.chunk("data: a\n\n");
-        exchange.chunk("data: [DONE]\n\n");
-        exchange.end_stream()
-    });
-    let router = start(config(&[engine.addr()]));
-    let mut client = Client::connect(router.addr());
-    client.send(chat().replace("HTTP/1.1", "HTTP/1.0"));
-    let answer = client.answer();
-    assert_eq!(answer.header("transfer-encoding"), None);
-    assert_eq!(answer.text(), "data: a\n\ndata: [DONE]\n\n");
-    assert!(answer.is_complete, "the connection's end is the body's");
-    assert_eq!(engine.only().line(), "POST /v1/chat/completions HTTP/1.1");
-}
-
-#[test]
-fn an_answer_to_head_has_no_body_and_gives_its_count_back() {
-    let engine = Backend::start(|_, exchange| {
-        exchange.send("HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n");
-        Then::KeepAlive
-    });
-    let router = start(config(&[engine.addr()]));
-    let mut client = Client::connect(router.addr());
-    for _ in 0..2 {
-        client.send("HEAD /v1/thing HTTP/1.1\r\nhost: h\r\n\r\n");
-        assert!(client.head().contains("content-length: 1234"));
-    }
-    assert_eq!(router.in_flight(), 0);
 }
 
 #[test]

@@ -1,43 +1,113 @@
 //! Every end of a request gives its count back, exactly once; and the engine hears of it.
 
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
 use router_policy::{Outcome, Usage};
 use router_tests::backend::{Backend, Then};
 use router_tests::client::{Client, ask, chat, post};
 use router_tests::router::{config, in_flight, start, wait_idle};
 use router_tests::wait::{self, Gate};
 
-#[test]
-fn a_client_that_leaves_before_headers_cancels_the_request_at_the_engine() {
-    let engine = Backend::start(|_, exchange| exchange.wait_closed());
-    let router = start(config(&[engine.addr()]));
-    let bodies = [r#"{"model":"m","prompt":"x"}"#, r#"{"model":"m","prompt":"x","stream":true}"#];
-    for (i, body) in bodies.into_iter().enumerate() {
-        let mut client = Client::connect(router.addr());
-        client.send(post("/v1/completions", body));
-        engine.wait_received(i + 1);
-        assert_eq!(router.in_flight(), 1);
+/// Leaves; what is returned may still read.
+type Leave = fn(Client) -> Option<Client>;
+
+/// The ways to leave. A client that closes its sending side only cannot be told from one that closed (docs/http.md):
+/// the one point where we do otherwise than the case (g).
+const WAYS: [(&str, Leave); 3] = [
+    ("close", |client| {
         drop(client);
-        engine.wait_closed(i + 1);
-        wait_idle(&router);
+        None
+    }),
+    ("reset", |client| {
+        client.reset();
+        None
+    }),
+    ("half-close", |client| {
+        client.half_close();
+        Some(client)
+    }),
+];
+
+const BODIES: [&str; 2] = [r#"{"model":"m","prompt":"x"}"#, r#"{"model":"m","prompt":"x","stream":true}"#];
+
+/// P01 (a), (b), (d).
+#[test]
+fn p01_a_client_that_leaves_before_headers_cancels_the_request_at_the_engine() {
+    for (way, leave) in WAYS {
+        for body in BODIES {
+            let engines = [(); 2].map(|()| Backend::start(|_, exchange| exchange.wait_closed()));
+            let router = start(config(&engines.each_ref().map(Backend::addr)));
+            let mut client = Client::connect(router.addr());
+            client.send(post("/v1/completions", body));
+            let received = || engines.iter().map(|e| e.received().len()).sum::<usize>();
+            wait::until("the request arrives", || received() == 1);
+            assert_eq!(router.in_flight(), 1);
+            let left = Instant::now();
+            let _half = leave(client);
+            let asked = engines.iter().find(|e| !e.received().is_empty()).unwrap();
+            asked.wait_closed(1);
+            wait_idle(&router);
+            assert!(left.elapsed() < Duration::from_secs(1), "{way}: {:?}", left.elapsed());
+            assert_eq!(received(), 1, "{way}: nobody else is asked for a client that is gone");
+        }
     }
 }
 
+/// P01 (c), (d).
 #[test]
-fn a_client_that_leaves_in_mid_stream_cancels_the_request_at_the_engine() {
-    let engine = Backend::start(|_, exchange| {
-        exchange.start_stream();
-        exchange.chunk("data: 0\n\n");
-        exchange.wait_closed()
-    });
-    let router = start(config(&[engine.addr()]));
+fn p01_a_client_that_leaves_in_mid_stream_cancels_the_request_at_the_engine() {
+    for (way, leave) in WAYS {
+        let engine = Backend::start(|_, exchange| {
+            exchange.start_stream();
+            exchange.chunk("data: 0\n\n");
+            exchange.wait_closed()
+        });
+        let router = start(config(&[engine.addr()]));
+        let mut client = Client::connect(router.addr());
+        client.send(chat());
+        client.head();
+        assert_eq!(client.chunk().as_deref(), Some("data: 0\n\n"));
+        assert_eq!(router.in_flight(), 1);
+        let left = Instant::now();
+        let _half = leave(client);
+        engine.wait_closed(1);
+        wait_idle(&router);
+        assert!(left.elapsed() < Duration::from_secs(1), "{way}: {:?}", left.elapsed());
+    }
+}
+
+/// P01 (f): what was not sent yet is never sent.
+#[test]
+fn p01_a_client_that_leaves_while_its_engine_is_connected_to_is_not_sent() {
+    // Nobody accepts, and the queue is full: connecting hangs.
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let addr = full.local_addr().unwrap();
+    let mut config = config(&[addr]);
+    config.limits.connect_timeout = wait::DEADLINE;
+    let router = start(config);
+    let mut held = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&addr, Duration::from_millis(200)) {
+        held.push(stream);
+        assert!(held.len() < 64, "the queue must fill");
+    }
     let mut client = Client::connect(router.addr());
     client.send(chat());
-    client.head();
-    assert_eq!(client.chunk().as_deref(), Some("data: 0\n\n"));
-    assert_eq!(router.in_flight(), 1);
+    wait::until("it is placed", || router.in_flight() == 1);
+    let left = Instant::now();
     drop(client);
-    engine.wait_closed(1);
     wait_idle(&router);
+    assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
+    // What reached the queue before the router's: probes and ours. None of them holds the request.
+    full.set_nonblocking(true).unwrap();
+    while let Ok((mut stream, _)) = full.accept() {
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut text = [0; 4096];
+        let read = stream.read(&mut text).unwrap_or(0);
+        assert!(!text[..read].starts_with(b"POST"), "it was never sent");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use router_tests::backend::Backend;
 use router_tests::client::{Client, ask};
+use router_tests::fixture;
 use router_tests::router::{config, start};
 
 fn get(path: &str) -> String {
@@ -40,17 +41,31 @@ fn version_is_the_programs() {
     assert_eq!(answer.text(), format!(r#"{{"version":"{}"}}"#, env!("CARGO_PKG_VERSION")));
 }
 
+/// P14.
 #[test]
-fn head_has_the_status_of_get_and_other_methods_are_405() {
+fn p14_head_has_the_status_of_get_and_other_methods_are_405() {
     let engine = Backend::ok();
     let router = start(config(&[engine.addr()]));
     let mut client = Client::connect(router.addr());
-    for path in ["/health", "/v1/models", "/version"] {
-        client.send(format!("HEAD {path} HTTP/1.1\r\nhost: h\r\n\r\n"));
+    let files = [fixture::http("head_models.http"), "HEAD /version HTTP/1.1\r\nhost: h\r\n\r\n".to_owned()];
+    for request in files {
+        client.send(&request);
         let head = client.head();
-        assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{request}: {head}");
     }
     client.send("POST /health HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n");
     let answer = client.answer();
     assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
+    client.send(fixture::http("head_health.http"));
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    assert!(client.is_closed(), "no body, and it asked to close");
+    let none = ask_head(&start(config(&[])), &fixture::http("head_health.http"));
+    assert!(none.starts_with("HTTP/1.1 503 "), "as GET: {none}");
+    assert!(engine.received().is_empty());
+}
+
+fn ask_head(router: &router_user::app::RunningRouter, request: &str) -> String {
+    let mut client = Client::connect(router.addr());
+    client.send(request);
+    client.head()
 }

@@ -4,9 +4,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use router_tests::backend::{Backend, Refusing, Then};
+use router_tests::backend::{Backend, Exchange, Received, Refusing, Then};
 use router_tests::client::{Client, ask, chat};
-use router_tests::router::{config, start, wait_idle};
+use router_tests::router::{config, metric, start, wait_idle};
 use router_tests::wait;
 use router_user::app::RunningRouter;
 use router_user::config::Config;
@@ -152,27 +152,51 @@ fn a_reused_connection_that_breaks_within_an_answer_is_not_asked_again() {
     wait_idle(&router);
 }
 
+/// P06.
 #[test]
-fn errors_of_an_engine_are_passed_on_once_and_not_held_against_it() {
-    let statuses = [
-        "400 Bad Request",
-        "401 Unauthorized",
-        "404 Not Found",
-        "413 Too Large",
-        "422 Odd",
-        "500 Oops",
-        "503 Busy",
-    ];
+fn p06_errors_of_a_request_are_passed_on_once_and_not_held_against_the_engine() {
+    let mix = [(400, 100), (401, 50), (404, 50), (413, 50), (422, 50), (200, 100)];
+    let script = |request: &Received, exchange: &mut Exchange| {
+        let status = request.header("x-status").unwrap().to_owned();
+        exchange.answer(&format!("{status} Word"), r#"{"error":"the engine's own"}"#)
+    };
+    let engines = [Backend::start(script), Backend::start(script)];
+    let router = start(config(&engines.each_ref().map(Backend::addr)));
+    let mut left = mix;
+    let mut client = Client::connect(router.addr());
+    // One of each in turn, until none is left.
+    while let Some(at) = (0..left.len()).max_by_key(|&i| left[i].1).filter(|&i| left[i].1 > 0) {
+        left[at].1 -= 1;
+        let status = left[at].0;
+        client.send(chat().replacen("\r\n\r\n", &format!("\r\nx-status: {status}\r\n\r\n"), 1));
+        let answer = client.answer();
+        assert_eq!((answer.status, &*answer.text()), (status, r#"{"error":"the engine's own"}"#));
+    }
+    for (status, count) in mix {
+        let of_status = |e: &Backend| {
+            e.received().iter().filter(|r| r.header("x-status") == Some(&status.to_string())).count()
+        };
+        assert_eq!(engines.iter().map(of_status).sum::<usize>(), count, "{status}: each once");
+    }
+    for id in router.ledger().backends() {
+        assert!(router.ledger().snapshot(id).unwrap().ready, "both stay healthy");
+    }
+    assert_eq!(metric(&router, "unlatch_retries_total", ""), 0.0);
+    wait_idle(&router);
+}
+
+/// 408 is the client's affair as well; 500 may have run; a 503 without another engine is passed on.
+#[test]
+fn other_errors_are_passed_on_once_too() {
+    let statuses = ["408 Late", "500 Oops", "503 Busy"];
     let next = AtomicUsize::new(0);
     let engine = Backend::start(move |_, exchange| {
         let i = next.fetch_add(1, Ordering::SeqCst);
-        exchange.answer(statuses[i], r#"{"error":"the engine's own"}"#)
+        exchange.answer(statuses[i], "{}")
     });
     let router = start(config(&[engine.addr()]));
     for status in statuses {
-        let answer = ask(router.addr(), chat());
-        assert_eq!(answer.status.to_string(), status[..3]);
-        assert_eq!(answer.text(), r#"{"error":"the engine's own"}"#);
+        assert_eq!(ask(router.addr(), chat()).status.to_string(), status[..3]);
     }
     assert_eq!(engine.received().len(), statuses.len());
     assert!(router.ledger().any_ready());

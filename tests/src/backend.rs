@@ -81,6 +81,14 @@ impl Exchange {
         let _gone = self.stream.write_all(bytes.as_ref());
     }
 
+    /// Waits so long for each byte.
+    ///
+    /// # Panics
+    /// No time is none.
+    pub fn patient(&mut self, each: Duration) {
+        self.stream.set_read_timeout(Some(each)).unwrap();
+    }
+
     /// Reads so many bytes of a connection that is no longer HTTP.
     ///
     /// # Panics

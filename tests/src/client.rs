@@ -1,7 +1,8 @@
 //! A client of raw sockets: it sends what a test writes and sees how the answer ends.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
 
 use crate::backend::{header_values, read_chunk};
 use crate::wait::DEADLINE;
@@ -77,6 +78,29 @@ impl Client {
     /// Sends bytes as they are; a router that closed already is no error.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _closed = self.stream.write_all(bytes.as_ref());
+    }
+
+    /// Waits so long for each byte.
+    #[must_use]
+    pub fn patient(self, each: Duration) -> Self {
+        self.stream.set_read_timeout(Some(each)).unwrap();
+        self
+    }
+
+    /// The same connection, to write from another thread.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { stream: self.stream.try_clone().unwrap() }
+    }
+
+    /// Sends no more, and reads on.
+    pub fn half_close(&self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Leaves by a reset.
+    pub fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 
     /// Reads an answer's head.

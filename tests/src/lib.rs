@@ -1,10 +1,11 @@
 //! Helpers of the test tiers: a scripted engine ([`backend`]), a client that sees every byte ([`client`]), the router
-//! between them ([`router`]), and waiting with a deadline ([`wait`]).
+//! between them ([`router`]), files to send ([`fixture`]), and waiting with a deadline ([`wait`]).
 //!
 //! Plain threads and blocking sockets, so that nothing here shares a runtime with what is tested.
 #![expect(clippy::unwrap_used, reason = "helpers of tests: a failure is a failed test")]
 
 pub mod backend;
 pub mod client;
+pub mod fixture;
 pub mod router;
 pub mod wait;

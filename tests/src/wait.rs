@@ -8,6 +8,12 @@ use parking_lot::{Condvar, Mutex};
 /// What takes longer than this has failed.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
+/// Whether there is time for what takes minutes (`cargo xtask test --long`).
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os("UNLATCH_LONG").is_some()
+}
+
 /// Waits until `what` holds.
 ///
 /// # Panics

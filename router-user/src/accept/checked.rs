@@ -29,18 +29,39 @@ impl Tunnel {
     }
 }
 
+/// Whether the connection is to end by a reset; shared with who drives it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reset(Arc<AtomicBool>);
+
+impl Reset {
+    /// It ends so.
+    pub(super) fn at_close(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The socket.
 #[derive(Debug)]
 pub(super) struct Checked {
     stream: TcpStream,
     framing: Framing,
     tunnel: Tunnel,
+    reset: Reset,
     is_refused: bool,
 }
 
+impl Drop for Checked {
+    fn drop(&mut self) {
+        if self.reset.0.load(Ordering::Relaxed) {
+            // Nothing is left to do for a socket that will not be reset.
+            let _kept = self.stream.set_zero_linger();
+        }
+    }
+}
+
 impl Checked {
-    pub(super) fn new(stream: TcpStream, tunnel: Tunnel) -> Self {
-        Self { stream, framing: Framing::default(), tunnel, is_refused: false }
+    pub(super) fn new(stream: TcpStream, tunnel: Tunnel, reset: Reset) -> Self {
+        Self { stream, framing: Framing::default(), tunnel, reset, is_refused: false }
     }
 
     /// Cuts what was read at its first offence.

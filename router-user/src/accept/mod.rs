@@ -15,19 +15,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
-use hyper::header::HeaderValue;
+use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::shutdown::{Ending, Phase};
-use checked::{Checked, Tunnel};
+use checked::{Checked, Reset, Tunnel};
 use limit::{Connections, Counters};
 
 /// After an accept error that will not pass at once (no descriptors left), so long is waited.
@@ -186,19 +187,42 @@ async fn connection<S: Service>(
     service: Arc<S>,
     mut ending: Ending,
 ) -> hyper::Result<()> {
-    let stream = Checked::new(stream, client.tunnel.clone());
-    let answer = service_fn(|request| async {
-        Ok::<_, std::convert::Infallible>(service.answer(request, &client).await)
+    let (reset, is_1_0) = (Reset::default(), AtomicBool::new(false));
+    let stream = Checked::new(stream, client.tunnel.clone(), reset.clone());
+    let answer = service_fn(|request: Request<Incoming>| async {
+        let version = request.version();
+        is_1_0.store(version == Version::HTTP_10, Ordering::Relaxed);
+        let mut response = service.answer(request, &client).await;
+        if version == Version::HTTP_10 {
+            announce_end(&mut response);
+        }
+        Ok::<_, std::convert::Infallible>(response)
     });
     let mut conn = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer).with_upgrades());
     tokio::select! {
         // The connection first: it is what there is to do nearly always.
         biased;
-        ended = conn.as_mut() => return ended,
+        ended = conn.as_mut() => return broken(ended, &reset, &is_1_0),
         () = ending.reached(Phase::Draining) => {}
     }
     conn.as_mut().graceful_shutdown();
-    conn.await
+    broken(conn.as_mut().await, &reset, &is_1_0)
+}
+
+/// An HTTP/1.0 client knows the end of an answer without a length by the connection's: hyper says `keep-alive` to
+/// one that asked, and closes all the same.
+fn announce_end<B: Body>(response: &mut Response<B>) {
+    if response.body().size_hint().exact().is_none() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// And so an answer that broke must end in another way: by a reset.
+fn broken(ended: hyper::Result<()>, reset: &Reset, is_1_0: &AtomicBool) -> hyper::Result<()> {
+    if ended.as_ref().is_err_and(hyper::Error::is_user) && is_1_0.load(Ordering::Relaxed) {
+        reset.at_close();
+    }
+    ended
 }
 
 impl Counters {

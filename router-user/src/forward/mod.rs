@@ -7,6 +7,7 @@
 
 pub mod connect;
 pub mod hop_headers;
+pub mod pace;
 pub mod pool;
 pub mod retry;
 pub mod silence;

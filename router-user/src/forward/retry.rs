@@ -47,11 +47,11 @@ pub const fn verdict(facts: Facts) -> Verdict {
 
 /// Whether an answer of this status says that the request did not run, or that running it again does no harm: 429
 /// and 503 are an engine's words for "not now"; other failures of the configured ones may be asked about again by
-/// methods without effects (RFC 9110, 9.2.1).
+/// methods without effects (RFC 9110, 9.2.1). A browser's OPTIONS is never worth asking about twice.
 #[must_use]
 pub fn may_go_elsewhere(status: StatusCode, method: &Method, configured: &[u16]) -> bool {
     let did_not_run = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    configured.contains(&status.as_u16()) && (did_not_run || method.is_safe())
+    configured.contains(&status.as_u16()) && method != Method::OPTIONS && (did_not_run || method.is_safe())
 }
 
 /// How long an engine wants to be left alone: whole seconds of `Retry-After`, at most [`REST_SECONDS_MAX`]. A date
@@ -143,6 +143,7 @@ mod tests {
             assert_eq!(may_go_elsewhere(status, &Method::POST, &all), post, "{status}");
             assert_eq!(may_go_elsewhere(status, &Method::GET, &all), get, "{status}");
             assert!(!may_go_elsewhere(status, &Method::GET, &[]), "{status} is not configured");
+            assert!(!may_go_elsewhere(status, &Method::OPTIONS, &all), "{status}");
         }
     }
 

@@ -7,12 +7,14 @@
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
+
+use super::pace::Pace;
 
 /// A request's body: held whole, or passed on.
 pub type RequestBody = Either<Full<Bytes>, Upload>;
@@ -50,18 +52,18 @@ pub struct Upload {
     rest: Incoming,
     // Bytes that may still come.
     left: u64,
-    pause_max: Duration,
-    // Runs while the client is waited for.
-    pause: Option<Pin<Box<Sleep>>>,
+    pace: Pace,
+    // Runs while the client is waited for, since then.
+    pause: Option<(Instant, Pin<Box<Sleep>>)>,
     fault: FaultSeen,
 }
 
 impl Upload {
     /// `begun` was read from `rest`'s body before; of the rest `left` bytes may come, with pauses of at most
-    /// `pause_max`.
+    /// `pause_max`; see [`Pace`].
     #[must_use]
     pub fn new(begun: Bytes, rest: Incoming, left: u64, pause_max: Duration) -> Self {
-        Self { begun, rest, left, pause_max, pause: None, fault: FaultSeen::default() }
+        Self { begun, rest, left, pace: Pace::new(pause_max), pause: None, fault: FaultSeen::default() }
     }
 
     /// Where its fault will be seen.
@@ -77,8 +79,9 @@ impl Upload {
     }
 
     fn came(&mut self, frame: Frame<Bytes>) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
-        self.pause = None;
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let waited = self.pause.take().map_or(Duration::ZERO, |(since, _)| since.elapsed());
+        self.pace.came(waited, bytes);
         match self.left.checked_sub(bytes) {
             None => self.broke(Fault::TooLarge),
             Some(left) => {
@@ -89,7 +92,9 @@ impl Upload {
     }
 
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
-        let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.pause_max)));
+        let patience = self.pace.patience();
+        let sleep = || (Instant::now(), Box::pin(tokio::time::sleep(patience)));
+        let (_since, pause) = self.pause.get_or_insert_with(sleep);
         match pause.as_mut().poll(cx) {
             Poll::Ready(()) => self.broke(Fault::Stalled),
             Poll::Pending => Poll::Pending,

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -79,6 +79,17 @@ pub(super) struct Wire {
     stream: TcpStream,
     traffic: Arc<Traffic>,
     cancelled: Option<Cancelled>,
+    writing: Writing,
+}
+
+/// An engine may refuse a body it has not read: it answers and closes, and writing on fails before its answer was
+/// read. So a write that failed stays pending until reading has ended too.
+#[derive(Debug)]
+enum Writing {
+    Open,
+    /// It failed; to be woken when reading ends.
+    Failed(Waker),
+    Ended,
 }
 
 impl Drop for Wire {
@@ -95,7 +106,7 @@ impl Wire {
     /// A connected socket on which nothing was written.
     pub(super) fn new(stream: TcpStream, cancelled: Option<Cancelled>) -> Self {
         let traffic = Arc::new(Traffic::new(&stream));
-        Self { stream, traffic, cancelled }
+        Self { stream, traffic, cancelled, writing: Writing::Open }
     }
 
     /// What becomes of requests on it.
@@ -114,15 +125,42 @@ impl Wire {
         }
     }
 
-    fn wrote(&self, polled: &Poll<io::Result<usize>>) {
-        match polled {
+    /// Writes, and notes what became of it.
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match self.writing {
+            Writing::Open => {}
+            Writing::Failed(ref mut waker) => {
+                waker.clone_from(cx.waker());
+                return Poll::Pending;
+            }
+            Writing::Ended => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+        match write(Pin::new(&mut self.stream), cx) {
             Poll::Ready(Ok(bytes)) => {
                 // One task writes.
                 let written = self.traffic.written.load(Ordering::Relaxed);
-                self.traffic.written.store(written + *bytes as u64, Ordering::Relaxed);
+                self.traffic.written.store(written + bytes as u64, Ordering::Relaxed);
+                Poll::Ready(Ok(bytes))
             }
-            Poll::Ready(Err(error)) => self.ended(Some(error)),
-            Poll::Pending => {}
+            Poll::Ready(Err(error)) => {
+                self.ended(Some(&error));
+                self.writing = Writing::Failed(cx.waker().clone());
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Nothing more can be read; a write that failed may say so now.
+    fn read_ended(&mut self, error: Option<&io::Error>) {
+        self.ended(error);
+        if let Writing::Failed(waker) = &self.writing {
+            waker.wake_by_ref();
+            self.writing = Writing::Ended;
         }
     }
 }
@@ -138,7 +176,7 @@ impl AsyncRead for Wire {
         if buf.filled().len() > before {
             self.traffic.heard.store(true, Ordering::Relaxed);
         } else if let Poll::Ready(read) = &polled {
-            self.ended(read.as_ref().err());
+            self.read_ended(read.as_ref().err());
         }
         polled
     }
@@ -146,9 +184,7 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.wrote(&polled);
-        polled
+        self.write(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -164,9 +200,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.wrote(&polled);
-        polled
+        self.write(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {

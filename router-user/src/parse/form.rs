@@ -1,8 +1,10 @@
-//! The model that a form (`multipart/form-data`) names, as far as its beginning tells.
+//! The model that a form (`multipart/form-data`) names, as far as its beginning tells; and the one that a query does.
 
 use hyper::HeaderMap;
 use hyper::header::CONTENT_TYPE;
 use memchr::memmem;
+
+use super::path::decode;
 
 /// A longer text is no model's name.
 const MODEL_BYTES_MAX: usize = 256;
@@ -26,6 +28,15 @@ pub fn form_model(headers: &HeaderMap, begun: &[u8]) -> Option<Box<str>> {
     }
 }
 
+/// The value of `model` in a query, percent-decoded: how a WebSocket names it. O(bytes).
+#[must_use]
+pub fn query_model(query: &str) -> Option<Box<str>> {
+    let mut named = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = named.find(|(name, _)| *name == "model")?;
+    let name = decode(value.replace('+', " ").as_bytes())?;
+    (!name.is_empty() && name.len() <= MODEL_BYTES_MAX).then(|| name.into())
+}
+
 /// The boundary of a `multipart/form-data` type.
 fn boundary(content_type: &str) -> Option<&str> {
     let mut parts = content_type.split(';').map(str::trim);
@@ -47,13 +58,28 @@ fn is_model(head: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::form_model;
+    use super::{form_model, query_model};
     use hyper::HeaderMap;
     use hyper::header::{CONTENT_TYPE, HeaderValue};
 
     fn model(content_type: &'static str, body: &str) -> Option<String> {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]);
         form_model(&headers, body.as_bytes()).map(String::from)
+    }
+
+    #[test]
+    fn a_querys_model_is_decoded() {
+        for (query, model) in [
+            ("model=m", Some("m")),
+            ("a=b&model=org%2Fbig+one&model=x", Some("org/big one")),
+            ("model=", None),
+            ("model=%f", None),
+            ("xmodel=m&model", None),
+            ("", None),
+        ] {
+            assert_eq!(query_model(query).as_deref(), model, "{query}");
+        }
+        assert_eq!(query_model(&format!("model={}", "m".repeat(257))), None);
     }
 
     const FORM: &str = "multipart/form-data; boundary=\"xyz\"";

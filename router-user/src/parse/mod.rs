@@ -14,7 +14,7 @@ pub mod path;
 mod prompt;
 mod session;
 
-pub use form::form_model;
+pub use form::{form_model, query_model};
 pub use names::Names;
 pub use path::classify;
 pub use session::session;

@@ -90,7 +90,7 @@ fn normal(path: &str) -> Option<String> {
     Some(format!("/{below_root}"))
 }
 
-fn decode(path: &[u8]) -> Option<String> {
+pub(super) fn decode(path: &[u8]) -> Option<String> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path.iter();
     while let Some(&b) = rest.next() {

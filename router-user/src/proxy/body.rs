@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -13,6 +13,7 @@ use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 
 use crate::error::ProxyError;
+use crate::forward::pace::Pace;
 
 /// Bytes that all bodies together may still take.
 #[derive(Debug)]
@@ -113,7 +114,7 @@ impl Drop for Held {
 pub struct BodyLimits {
     /// Bytes.
     pub bytes_max: u64,
-    /// The longest time without a byte.
+    /// The longest time without a byte; see [`Pace`] for many short ones.
     pub pause_max: Duration,
     /// So much is read before the rest is left to be passed on.
     pub hold_max: u64,
@@ -151,12 +152,14 @@ pub async fn read(
     }
     let mut pieces = Pieces::new(announced.map(|bytes| bytes.min(limits.hold_max)), buffers);
     let mut is_whole = true;
-    // A frame that is there costs no timer: `timeout` looks at the body first.
-    while let Some(frame) = tokio::time::timeout(limits.pause_max, body.frame())
-        .await
-        .map_err(|_elapsed| ProxyError::BodyStalled)?
-    {
+    let mut pace = Pace::new(limits.pause_max);
+    loop {
+        let asked = Instant::now();
+        // A frame that is there costs no timer: `timeout` looks at the body first.
+        let frame = tokio::time::timeout(pace.patience(), body.frame()).await;
+        let Some(frame) = frame.map_err(|_elapsed| ProxyError::BodyStalled)? else { break };
         let Ok(data) = frame.map_err(|_broken_off| ProxyError::ClientGone)?.into_data() else { continue };
+        pace.came(asked.elapsed(), data.len() as u64);
         let length = pieces.len() + data.len() as u64;
         if length > limits.bytes_max {
             return Err(too_large);

@@ -80,7 +80,7 @@ impl Payload {
             PathKind::Inference => parse::shape_with(&body.bytes, &shared.hash_key, &shared.names)
                 .map_err(|e| ProxyError::BadBody(e.to_string()))?,
             _ => RequestShape {
-                model: parse::form_model(&parts.headers, &body.bytes),
+                model: parse::form_model(&parts.headers, &body.bytes).or_else(|| asked_in_query(parts)),
                 ..RequestShape::unshaped()
             },
         };
@@ -115,4 +115,10 @@ impl Payload {
             Fault::ClientGone => ProxyError::ClientGone,
         })
     }
+}
+
+/// A WebSocket has no body to name its model.
+fn asked_in_query(parts: &Parts) -> Option<Box<str>> {
+    let query = parts.uri.query().filter(|_| parts.headers.contains_key(header::UPGRADE))?;
+    parse::query_model(query)
 }

@@ -21,6 +21,8 @@ use crate::forward::upload::RequestBody;
 /// Name of the request's id, both ways.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// A client's id is honoured up to this length.
 const REQUEST_ID_BYTES_MAX: usize = 128;
@@ -58,7 +60,7 @@ fn is_honoured(id: &[u8]) -> bool {
     !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.iter().all(u8::is_ascii_graphic)
 }
 
-/// The client's head, made ready for any target: hop-by-hop headers gone, id and `X-Forwarded-For` set.
+/// The client's head, made ready for any target: hop-by-hop headers gone, id and `X-Forwarded-*` set.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     method: Method,
@@ -72,6 +74,7 @@ impl Outgoing {
     pub(super) fn new(parts: Parts, id: HeaderValue, client: &Client, upgrade: Option<&Wanted>) -> Self {
         let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         let mut headers = parts.headers;
+        let host = host_asked(&parts.uri, &headers);
         hop_headers::strip(&mut headers);
         if let Some(upgrade) = upgrade {
             upgrade.announce(&mut headers);
@@ -83,6 +86,11 @@ impl Outgoing {
         headers.insert(X_REQUEST_ID, id);
         let forwarded = forwarded_for(&headers, client);
         headers.insert(X_FORWARDED_FOR, forwarded);
+        // A proxy before us knows better.
+        headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+        if let Some(host) = host {
+            headers.entry(X_FORWARDED_HOST).or_insert(host);
+        }
         Self { method: parts.method, path, headers }
     }
 
@@ -120,6 +128,14 @@ impl Outgoing {
         }
         let joined = format!("{}{}", target.base_path, self.path);
         PathAndQuery::try_from(joined).expect("invariant: a checked base path before a parsed path is a path")
+    }
+}
+
+/// The host that the client named: an absolute target counts before `Host` (RFC 9112, 3.2.2).
+fn host_asked(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
+    match uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str().rsplit('@').next()?).ok(),
+        None => headers.get(header::HOST).cloned(),
     }
 }
 
