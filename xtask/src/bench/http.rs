@@ -5,7 +5,7 @@
 //! processes `stage`'s. Invariant: both sides get the same requests, and seconds are the engine model's.
 
 mod several;
-pub(super) mod stage;
+pub(crate) mod stage;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -114,7 +114,7 @@ impl Stage {
         serve.args(["--admin-listen", &admin.to_string()]).args(scaled(time_scale));
         serve.args(urls.iter().flat_map(|url| ["--backend", url]));
         let mut process = Running::start(serve.stdin(Stdio::null()))?;
-        wait_ready(&mut process, admin, urls.len())?;
+        wait_ready(&mut process, admin, urls.len(), READY_WITHIN)?;
         Ok(Router { addr, admin, _process: process })
     }
 
@@ -153,14 +153,14 @@ pub(in crate::bench) fn scaled(time_scale: u32) -> Vec<String> {
 }
 
 /// Two ports that are free now; nobody else is given them before the router binds, as the kernel goes on counting.
-fn free_addrs() -> Result<(SocketAddr, SocketAddr)> {
+pub(crate) fn free_addrs() -> Result<(SocketAddr, SocketAddr)> {
     let listen = || TcpListener::bind("127.0.0.1:0").context("no free port");
     let (a, b) = (listen()?, listen()?);
     Ok((a.local_addr()?, b.local_addr()?))
 }
 
 /// What an engine says first and last: where it listens.
-pub(in crate::bench) fn url(engine: &mut Running) -> Result<String> {
+pub(crate) fn url(engine: &mut Running) -> Result<String> {
     let stdout = engine.0.stdout.take().context("invariant: standard output is piped")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).context("an engine says nothing")?;
@@ -168,14 +168,23 @@ pub(in crate::bench) fn url(engine: &mut Running) -> Result<String> {
     url.map(str::to_owned).with_context(|| format!("an engine did not start; it said `{}`", line.trim_end()))
 }
 
-fn wait_ready(router: &mut Running, admin: SocketAddr, engines: usize) -> Result<()> {
-    let deadline = Instant::now() + READY_WITHIN;
+/// Waits until the router has found its engines.
+///
+/// # Errors
+/// It has ended, or has not found them in time.
+pub(crate) fn wait_ready(
+    router: &mut Running,
+    admin: SocketAddr,
+    engines: usize,
+    within: Duration,
+) -> Result<()> {
+    let deadline = Instant::now() + within;
     while status(admin).map_or(0, |status| ready(&status)) < engines {
         if let Some(status) = router.0.try_wait()? {
             bail!("the router ended ({status})");
         }
         if Instant::now() > deadline {
-            bail!("the router did not find {engines} engines within {} s", READY_WITHIN.as_secs());
+            bail!("the router did not find {engines} engines within {} s", within.as_secs());
         }
         thread::sleep(Duration::from_millis(50));
     }
@@ -188,7 +197,7 @@ pub(in crate::bench) fn status(admin: SocketAddr) -> Result<Value> {
 }
 
 /// The body of a router's answer about itself.
-fn get(admin: SocketAddr, path: &str) -> Result<String> {
+pub(in crate::bench) fn get(admin: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(admin)?;
     stream.set_read_timeout(Some(STATUS_WITHIN))?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: router\r\nconnection: close\r\n\r\n")?;
