@@ -145,7 +145,6 @@ fn run(how: How, is_late: bool) {
                 assert!(executed.values().all(|&times| times == 1), "executed twice: {executed:?}");
                 assert!(failed.iter().all(|id| !executed.contains_key(id)), "executed and failed");
                 assert_eq!(executed.len() + failed.len(), rounds as usize);
-                println!("{how:?}, late: {is_late}, {} bytes: {} failed", body.len(), failed.len());
                 assert!(is_late || failed.is_empty(), "{failed:?}");
                 // What meets the moment between the engine's decision and its close is reset, with nothing proved.
                 assert!(how == How::ResetAfterHead || failed.len() <= rounds as usize / 10, "{failed:?}");

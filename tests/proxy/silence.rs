@@ -151,7 +151,6 @@ fn a_client_that_leaves_is_told_to_the_engine_at_once() {
         took.push(left.elapsed());
     }
     took.sort();
-    println!("p50 {:?}, p99 {:?}", took[50], took[99]);
     // Other tests run beside this one: the last quarter is theirs.
     assert!(took[75] < Duration::from_millis(20), "{:?} to {:?}", took[50], &took[75..]);
     wait_idle(&router);
