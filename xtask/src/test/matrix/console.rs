@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::test::parse::Totals;
 
 /// What `guest.sh` checks, in its order.
-pub(super) const CHECKS: [&str; 14] = [
+pub(super) const CHECKS: [&str; 24] = [
     "agent",
     "serves",
     "programs",
@@ -23,6 +23,16 @@ pub(super) const CHECKS: [&str; 14] = [
     "streams",
     "ended",
     "detached",
+    "again",
+    "held",
+    "unseen",
+    "left",
+    "put-right",
+    "by-sockets",
+    "detached-again",
+    "answered-at-devices",
+    "devices",
+    "detached-at-last",
 ];
 
 /// What a guest has said so far.

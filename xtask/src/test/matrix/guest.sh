@@ -77,6 +77,19 @@ detached() {
     ls /sys/fs/bpf
 }
 
+late() {
+    unlatch serve --listen 0.0.0.0:8001 --backend http://$ENGINE "$@" >/tmp/late 2>&1 &
+    router=$!
+}
+# The kernel takes a program off a little after its link went.
+unseen() {
+    before=$(row 7)
+    nc 127.0.0.1 8000 </dev/null
+    [ "$(row 7)" = "$before" ] && echo yes
+}
+by_sockets() { grep -o 'agree with the sockets\|start from zero.*' /tmp/late; }
+devices() { attached | awk '{ print $2 }' | sort; grep -c 'has no tcx links' /tmp/late; }
+
 # Slow, so that an answer does not end by itself; the first request gets none.
 unlatch engine --listen $ENGINE --time-scale 0.05 --fault hang,next=1 >/tmp/engine 2>&1 &
 unlatch agent --port 8000 >/tmp/agent 2>&1 &
@@ -111,8 +124,35 @@ check ended "0 0 0 0 0 0 0" ended
 kill $router $agent
 check detached "" detached
 
+# What ends while no program is attached, and while no router is told of it.
+late
+check again 1 answered
+hold
+check held "1 0 1 1" row "3 4 5 6"
+find /sys/fs/bpf/unlatch/v1/links -type f -exec rm {} +
+check unseen yes unseen
+kill -KILL $router
+wait $router
+check left "1 - - 1" row "3 4 5 6"
+late
+check put-right "0 0 0 0" row "3 4 5 6"
+check by-sockets "agree with the sockets" by_sockets
+kill $router
+check detached-again "" detached
+
+# What a kernel lacks is left out with one line.
+case $(uname -r) in
+    5.* | 6.[0-5].*) devices=1 ;;
+    *) devices="tcx_egress tcx_ingress 0" ;;
+esac
+late --kernel-hook tcx --kernel-dev lo
+check answered-at-devices 1 answered
+check devices "$devices" devices
+kill $router
+check detached-at-last "" detached
+
 if [ -n "$failed" ]; then
-    tail -n 20 /tmp/engine /tmp/agent /tmp/router
+    tail -n 20 /tmp/engine /tmp/agent /tmp/router /tmp/late
     dmesg | tail -n 20
 fi
 echo "@@ end"
