@@ -1,6 +1,6 @@
 //! `bench`: measurements that compare within one run, so that a noisy machine moves both sides.
 //!
-//! `hosts`, `http`, `kernel`, `peers`, `policy`: see there.
+//! `hosts`, `http`, `instructions`, `kernel`, `peers`, `policy`: see there.
 
 mod cgroup;
 mod hosts;
@@ -14,10 +14,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
+use crate::instructions;
 use crate::paths::Workspace;
 use crate::run;
 
-const NAMES: [(&str, &str); 6] = [
+const NAMES: [(&str, &str); 7] = [
     ("peers", "CPU, delays, memory and the burst beside HAProxy, with their goals, on loopback (15 minutes)"),
     (
         "kernel",
@@ -28,6 +29,10 @@ const NAMES: [(&str, &str); 6] = [
         "TTFT of two routers' hosts over one router's, with agents that tell in band and without (8 minutes; root)",
     ),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
+    (
+        "instructions",
+        "user instructions of a request and of a stream, by callgrind (release build; 1 minute)",
+    ),
     ("http", "TTFT of the real router and engines over HTTP beside the replay in virtual time (5 minutes)"),
     (
         "policy",
@@ -52,13 +57,14 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
     match args.name.as_deref() {
         Some("peers") => peers::run(ws, &args.rest),
         Some("kernel") => kernel::run(ws, &args.rest),
+        Some("instructions") => instructions::release(ws),
         Some("pick") => pick(ws),
         Some("hosts") => hosts::run(ws, &args.rest),
         Some("http") => http::run(ws, &args.rest),
         Some("policy") => policy::run(ws, &args.rest),
         name => {
             for (name, about) in NAMES {
-                println!("{name:<10} {about}");
+                println!("{name:<13} {about}");
             }
             match name {
                 None => Ok(()),

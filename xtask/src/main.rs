@@ -14,6 +14,7 @@ mod deny;
 mod ebpf;
 mod fuzz;
 mod install;
+mod instructions;
 mod lint;
 mod paths;
 mod run;

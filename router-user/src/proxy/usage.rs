@@ -1,43 +1,36 @@
 //! What an answer says of itself: the usage object at its end, streamed or not.
 //!
-//! Keeps the last frames by reference, copies nothing while the answer passes, and looks once, at the end. A reader
-//! of a few numbers, not a parser: an answer that has them elsewhere, or oddly, tells nothing.
+//! Copies the end of what passes, and looks once, at the end. A copy, since a frame that is kept holds the whole buffer
+//! it was read into: three of them were 24 KiB a stream, and the connection had to read each token into a new one. A
+//! reader of a few numbers, not a parser: an answer that has them elsewhere, or oddly, tells nothing.
 
-use bytes::Bytes;
 use memchr::memmem;
 use router_policy::Usage;
 
-/// Frames kept; usage and `[DONE]` come in the last two.
-const FRAMES: usize = 3;
-
 /// Bytes of the end that are looked at.
-const LOOKED_AT: usize = 4096;
+const LOOKED_AT: usize = 2048;
 
 /// The end of an answer that is passing.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    frames: [Bytes; FRAMES],
-    next: usize,
+    /// At most [`LOOKED_AT`] bytes.
+    end: Vec<u8>,
     bytes: u64,
 }
 
 impl Tail {
     /// A frame passed.
-    pub(super) fn saw(&mut self, frame: &Bytes) {
+    pub(super) fn saw(&mut self, frame: &[u8]) {
         self.bytes += frame.len() as u64;
-        self.frames[self.next % FRAMES] = frame.clone();
-        self.next = self.next.wrapping_add(1);
+        let frame = &frame[frame.len().saturating_sub(LOOKED_AT)..];
+        let over = (self.end.len() + frame.len()).saturating_sub(LOOKED_AT);
+        self.end.drain(..over);
+        self.end.extend_from_slice(frame);
     }
 
     /// What the answer said.
     pub(super) fn usage(&self) -> Usage {
-        let mut end = Vec::with_capacity(LOOKED_AT);
-        for age in (0..FRAMES).rev() {
-            let frame = &self.frames[(self.next + FRAMES - 1 - age) % FRAMES];
-            end.extend_from_slice(&frame[frame.len().saturating_sub(LOOKED_AT)..]);
-        }
-        let end = &end[end.len().saturating_sub(LOOKED_AT)..];
-        let usage = memmem::rfind(end, b"\"usage\"").map_or(&[][..], |at| &end[at..]);
+        let usage = memmem::rfind(&self.end, b"\"usage\"").map_or(&[][..], |at| &self.end[at..]);
         Usage {
             prompt_tokens: number(usage, b"\"prompt_tokens\""),
             completion_tokens: number(usage, b"\"completion_tokens\""),
@@ -56,13 +49,12 @@ fn number(text: &[u8], key: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::Tail;
-    use bytes::Bytes;
+    use super::{LOOKED_AT, Tail};
 
     fn usage(frames: &[&'static str]) -> (Option<u64>, Option<u64>) {
         let mut tail = Tail::default();
         for frame in frames {
-            tail.saw(&Bytes::from_static(frame.as_bytes()));
+            tail.saw(frame.as_bytes());
         }
         let usage = tail.usage();
         assert_eq!(usage.answer_bytes, frames.iter().map(|f| f.len() as u64).sum::<u64>());
@@ -84,6 +76,17 @@ mod tests {
             usage(&["{\"usage\":{\"prompt_to", "kens\":34,\"completion", "_tokens\":5}}"]),
             (Some(34), Some(5))
         );
+    }
+
+    #[test]
+    fn no_more_than_the_end_is_kept_however_it_is_cut() {
+        let text = format!("{}{{\"usage\":{{\"prompt_tokens\":34}}}}", "x".repeat(3 * LOOKED_AT));
+        for piece in [1, 7, 100, LOOKED_AT - 1, LOOKED_AT, LOOKED_AT + 1, text.len()] {
+            let mut tail = Tail::default();
+            text.as_bytes().chunks(piece).for_each(|frame| tail.saw(frame));
+            assert_eq!(tail.end, &text.as_bytes()[text.len() - LOOKED_AT..], "{piece}");
+            assert_eq!(tail.usage().prompt_tokens, Some(34), "{piece}");
+        }
     }
 
     #[test]

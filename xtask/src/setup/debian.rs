@@ -13,8 +13,9 @@ use crate::setup::Outcome;
 /// A program and the package that brings it.
 pub(crate) type Wanted = (&'static str, &'static str);
 
-/// What `cargo xtask test` and the demo start.
-pub(crate) const FOR_TESTS: &[Wanted] = &[("bpftool", "bpftool"), ("ip", "iproute2")];
+/// What `cargo xtask test`, the demo and the gates start.
+pub(crate) const FOR_TESTS: &[Wanted] =
+    &[("bpftool", "bpftool"), ("ip", "iproute2"), ("valgrind", "valgrind")];
 
 /// Installs the packages of the programs that are missing.
 ///
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn only_missing_programs_name_their_package() {
-        assert_eq!(missing(FOR_TESTS, |program| program == "bpftool"), ["iproute2"]);
+        assert_eq!(missing(FOR_TESTS, |program| program != "ip"), ["iproute2"]);
         assert!(missing(FOR_TESTS, |_| true).is_empty());
     }
 }

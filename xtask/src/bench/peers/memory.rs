@@ -19,6 +19,8 @@ const STREAMS: u32 = 1000;
 const TIMING: &str = "ttft_ms=0 itl_ms=250 tokens=80";
 /// Until all streams run, and until they end.
 const WITHIN: Duration = Duration::from_secs(60);
+/// After its start a router gives back what loading took; then it idles.
+const SETTLE: Duration = Duration::from_secs(3);
 /// While all run, so long the memory is looked at; the most counts.
 const LOOK: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -102,6 +104,7 @@ fn of(bench: &Bench, command: impl FnOnce(u16, u16, u16) -> Result<Command>) -> 
     if let Some(status) = router.0.try_wait()? {
         bail!("the router ended ({status})");
     }
+    thread::sleep(SETTLE);
     let idle = resident(pid)?;
     let mut load = loadgen(bench, port);
     load.args(["--stream", "--mock", TIMING, "--ramp-ms", "4000"]);
