@@ -81,6 +81,11 @@ impl Exchange {
         let _gone = self.stream.write_all(bytes.as_ref());
     }
 
+    /// Sends bytes as they are; false if the router is gone.
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
     /// Waits so long for each byte.
     ///
     /// # Panics

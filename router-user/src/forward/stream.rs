@@ -40,6 +40,8 @@ pin_project! {
         inner: Incoming,
         // `None` once the end was told.
         live: Option<Live<P>>,
+        // Told at the next poll: what came before it, the head above all, is to be written first.
+        broken: Option<hyper::Error>,
     }
 }
 
@@ -119,7 +121,7 @@ impl<P: Progress> StreamBody<P> {
             Silence::new(SilenceLimits { comment: limits.comment.filter(|_| has_comments), ..limits });
         let events = has_comments.then_some(Boundary::START);
         let live = Live { progress, conn, pool, after, first, silence, events };
-        let mut body = Self { inner, live: Some(live) };
+        let mut body = Self { inner, live: Some(live), broken: None };
         if ended {
             complete(&mut body.live);
         }
@@ -136,9 +138,12 @@ impl<P: Progress> Body for StreamBody<P> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let mut this = self.project();
+        if let Some(error) = this.broken.take() {
+            return Poll::Ready(Some(Err(error.into())));
+        }
         let polled = this.inner.as_mut().poll_frame(cx);
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
+        match polled {
+            Poll::Ready(Some(Ok(ref frame))) => {
                 if let (Some(live), Some(data)) = (this.live.as_mut(), frame.data_ref()) {
                     live.saw(data);
                 }
@@ -146,10 +151,13 @@ impl<P: Progress> Body for StreamBody<P> {
                     complete(this.live);
                 }
             }
-            Poll::Ready(Some(Err(_))) => {
+            Poll::Ready(Some(Err(error))) => {
                 if let Some(live) = this.live.take() {
                     live.progress.ended(Outcome::UpstreamFailed);
                 }
+                *this.broken = Some(error);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
             Poll::Ready(None) => complete(this.live),
             Poll::Pending => return silent(this.live, cx),
