@@ -13,6 +13,7 @@ use crate::edge::Prefix;
 
 pub mod backend;
 pub mod file;
+mod keys;
 pub mod resolve;
 pub mod settings;
 pub mod values;
