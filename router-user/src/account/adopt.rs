@@ -10,7 +10,8 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use aya::maps::{HashMap, MapData};
+use aya::Ebpf;
+use aya::maps::{HashMap, MapError};
 use router_common::BackendAddr;
 use router_common::seed::{REFUSED, SEEDS, TAKEN_UP};
 
@@ -39,7 +40,12 @@ pub struct Adopted {
 ///
 /// # Errors
 /// In one line, why none could be.
-pub(super) fn adopt(dir: &PinDir, place: &Place, rows: &Rows<BackendAddr, u32>) -> Result<Adopted, String> {
+pub(super) fn adopt(
+    ebpf: &mut Ebpf,
+    dir: &PinDir,
+    place: &Place,
+    rows: &Rows<BackendAddr, u32>,
+) -> Result<Adopted, String> {
     let Some(seen) = seen(dir, place) else { return Ok(Adopted::default()) };
     let cgroups = cgroups(&seen.path).map_err(|error| format!("cgroups: {error}"))?;
     let mut older = Vec::new();
@@ -54,10 +60,9 @@ pub(super) fn adopt(dir: &PinDir, place: &Place, rows: &Rows<BackendAddr, u32>) 
     if older.is_empty() {
         return Ok(Adopted::default());
     }
-    let mut ebpf = kernel::load(dir).map_err(|error| one_line(&error))?;
-    let iterator = link(&mut ebpf, PROGRAM, "tcp", None)?;
-    let mut seeds: HashMap<MapData, u64, u32> =
-        kernel::take(&mut ebpf, "SEED").map_err(|error| one_line(&error))?;
+    let iterator = link(ebpf, PROGRAM, "tcp", None)?;
+    let seeds = ebpf.map_mut("SEED").ok_or("the object has no map SEED")?;
+    let mut seeds: HashMap<_, u64, u32> = seeds.try_into().map_err(|error: MapError| one_line(&error))?;
     let mut adopted = Adopted::default();
     for older in older.chunks(SEEDS) {
         for (cookie, row) in older {

@@ -177,6 +177,19 @@ fn is_without_tcx(error: &ProgramError) -> bool {
     false
 }
 
+/// Closes this process's descriptors of programs: what is attached stays, by its links.
+pub(super) fn let_go(ebpf: &mut Ebpf) {
+    for (_, program) in ebpf.programs_mut() {
+        let _was_not_loaded = match program {
+            Program::SockOps(program) => program.unload(),
+            Program::CgroupSock(program) => program.unload(),
+            Program::CgroupSkb(program) => program.unload(),
+            Program::SchedClassifier(program) => program.unload(),
+            _ => Ok(()),
+        };
+    }
+}
+
 fn program_fd<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<BorrowedFd<'a>, ProgramError> {
     match program(ebpf, name)? {
         Program::SockOps(program) => program.fd(),

@@ -20,6 +20,7 @@ use super::attach::{Site, attach};
 use super::error::{KernelError, one_line};
 use super::maps::{SharedTable, Table};
 use super::pins::{PinDir, Set};
+use super::recount::Sockets;
 use super::region::Access;
 use super::rows::{Keys, Rows};
 use super::watch::Watch;
@@ -264,6 +265,7 @@ fn account(
     let logs = (slot == 0)
         .then(|| aya_log::EbpfLogger::init_with_logger(&mut ebpf, log::ToTracing).ok().map(LogReader))
         .flatten();
+    let sockets = Sockets::new(ebpf, &dir)?;
     Ok(Account(Arc::new(Inner {
         state,
         rows: Mutex::new(Rows::new(Keys::Pinned { map: keys, dir: dir.clone() })),
@@ -274,7 +276,7 @@ fn account(
             dir,
             site,
             watch,
-            recount: Mutex::new(None),
+            sockets: Mutex::new(sockets),
             _anchor: anchor,
             _lock: lock,
         }),

@@ -24,7 +24,7 @@ use super::cgroup;
 use super::error::{KernelError, one_line};
 use super::maps::read_row;
 use super::pins::{PinDir, Set};
-use super::recount::Recount;
+use super::recount::Sockets;
 use super::region::{Access, Region};
 use super::{Hook, detach, device, kernel, links, reconcile};
 
@@ -86,8 +86,7 @@ pub struct Local {
     ports: Vec<(u16, u32)>,
     not_telling: Option<String>,
     at_devices: bool,
-    /// Made when it is first needed; the reason, if that failed.
-    recount: Mutex<Option<Result<Recount, String>>>,
+    sockets: Mutex<Sockets>,
     _alone: File,
 }
 
@@ -117,9 +116,10 @@ impl Local {
             // That it cannot be removed is less to the point than why it failed.
             let _ = detach::take_off(&dir);
         }
-        let Opened { load, ports, not_telling } = opened?;
+        let Opened { load, ports, not_telling, sockets } = opened?;
         let at_devices = matches!(site, Site::Devices(_));
-        Ok(Self { dir, load, ports, not_telling, at_devices, recount: Mutex::new(None), _alone: alone })
+        let sockets = Mutex::new(sockets);
+        Ok(Self { dir, load, ports, not_telling, at_devices, sockets, _alone: alone })
     }
 
     /// Why no peer is told in band although it was asked for.
@@ -140,10 +140,7 @@ impl Local {
     /// # Errors
     /// In one line, why not.
     pub fn sweep(&self) -> Result<usize, String> {
-        let mut recount = self.recount.lock();
-        let recount = recount.get_or_insert_with(|| Recount::open(&self.dir));
-        let recount = recount.as_ref().map_err(String::clone)?;
-        let corrected = recount.correct(&self.load, MAX_LOCAL_PORTS);
+        let corrected = self.sockets.lock().recount()?.correct(&self.load, MAX_LOCAL_PORTS);
         corrected.map(|(rows, _unsettled)| rows).map_err(|error| one_line(&error))
     }
 
@@ -197,6 +194,7 @@ struct Opened {
     load: Region,
     ports: Vec<(u16, u32)>,
     not_telling: Option<String>,
+    sockets: Sockets,
 }
 
 fn attach_all(options: &LocalOptions, site: &Site, dir: &PinDir) -> Result<Opened, KernelError> {
@@ -220,7 +218,7 @@ fn attach_all(options: &LocalOptions, site: &Site, dir: &PinDir) -> Result<Opene
     };
     // Those that an agent elsewhere left would count the same segments again.
     links::keep_only(dir, &site.spots()).map_err(on_links)?;
-    Ok(Opened { load, ports, not_telling })
+    Ok(Opened { load, ports, not_telling, sockets: Sockets::new(ebpf, dir)? })
 }
 
 /// Makes these the peers that are told, and no others.

@@ -150,8 +150,7 @@ struct Sharing {
     dir: pins::PinDir,
     site: attach::Site,
     watch: watch::Watch,
-    /// Made when it is first needed; the reason, if that failed.
-    recount: Mutex<Option<Result<recount::Recount, String>>>,
+    sockets: Mutex<recount::Sockets>,
     _anchor: anchor::Anchor,
     _lock: std::fs::File,
 }
@@ -259,10 +258,7 @@ impl Account {
         let Some(sharing) = &self.0.sharing else { return Ok(Swept::default()) };
         let table = &self.0.table.table;
         let slots = slots::free_dead(&sharing.dir, table).map_err(|error| one_line(&error))?;
-        let mut recount = sharing.recount.lock();
-        let recount = recount.get_or_insert_with(|| recount::Recount::open(&sharing.dir));
-        let recount = recount.as_ref().map_err(String::clone)?;
-        let corrected = recount.correct(&table.load, MAX_BACKENDS);
+        let corrected = sharing.sockets.lock().recount()?.correct(&table.load, MAX_BACKENDS);
         corrected.map(|(rows, _unsettled)| Swept { slots, rows }).map_err(|error| one_line(&error))
     }
 
@@ -276,7 +272,7 @@ impl Account {
         // At devices each is taken up with its next packet.
         let attach::Site::Cgroup(place) = &sharing.site else { return Ok(Adopted::default()) };
         let rows = self.0.rows.lock().addresses().map_err(|error| one_line(&error))?;
-        adopt::adopt(&sharing.dir, place, &rows)
+        adopt::adopt(sharing.sockets.lock().ebpf(), &sharing.dir, place, &rows)
     }
 
     /// The reader of what the programs log, once; only in the process in slot 0.

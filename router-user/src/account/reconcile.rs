@@ -19,7 +19,7 @@ use super::error::KernelError;
 use super::gauges::{self, Gauges};
 use super::links::{self, At};
 use super::pins::PinDir;
-use super::recount::Recount;
+use super::recount::Sockets;
 use super::region::{Access, Region};
 use super::{kernel, local, slots};
 
@@ -76,7 +76,8 @@ fn put_right(
     if left.is_empty() {
         return Ok(());
     }
-    match Recount::open(dir).and_then(|recount| recount.settle(load, rows)) {
+    let mut sockets = Sockets::new(kernel::load(dir)?, dir)?;
+    match sockets.recount().and_then(|recount| recount.settle(load, rows)) {
         Ok(0) => Ok(()),
         Ok(rows) => {
             tracing::warn!(rows, "gauges of a time without programs agree with the sockets again");

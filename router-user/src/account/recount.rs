@@ -8,17 +8,18 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use aya::maps::MapData;
 use aya::programs::Program;
 use aya::{Btf, Ebpf};
 use router_common::limits::MAX_BACKENDS;
 use router_common::phase::gauge;
 use router_common::seed::{TOLD_BYTES, Told};
 
-use super::error::one_line;
+use super::error::{KernelError, one_line};
 use super::gauges::{self, Gauges};
 use super::pins::PinDir;
 use super::region::Region;
-use super::{kernel, sys};
+use super::{attach, sys};
 
 const PROGRAM: &str = "recount";
 
@@ -31,22 +32,49 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Comparisons in a row, of which the first hardly ever finds a row too busy while no program counts.
 const TRIES: usize = 3;
 
+/// What iterators are loaded from when they are first needed. It holds all that takes: pins that somebody removes
+/// meanwhile are not made anew.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    ebpf: Ebpf,
+    states: MapData,
+    /// The reason, if it failed.
+    recount: Option<Result<Recount, String>>,
+}
+
+impl Sockets {
+    /// Of an object whose programs are attached, or not to be.
+    ///
+    /// # Errors
+    /// [`KernelError`]: the map of sockets' states cannot be opened.
+    pub(super) fn new(mut ebpf: Ebpf, dir: &PinDir) -> Result<Self, KernelError> {
+        let states = dir.open_existing(dir.states())?;
+        // Their links hold what is attached; what is taken off goes.
+        attach::let_go(&mut ebpf);
+        Ok(Self { ebpf, states, recount: None })
+    }
+
+    /// The iterator over the states. The first call takes some tenths of a second, to read the kernel's types.
+    ///
+    /// # Errors
+    /// In one line, why the kernel has no such iterator.
+    pub(super) fn recount(&mut self) -> Result<&Recount, String> {
+        let Self { ebpf, states, recount } = self;
+        let open = || link(ebpf, PROGRAM, "bpf_sk_storage_map", Some(states.fd().as_fd())).map(Recount);
+        recount.get_or_insert_with(open).as_ref().map_err(String::clone)
+    }
+
+    /// The object.
+    pub(super) const fn ebpf(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+}
+
 /// Something that looks at the states of sockets.
 #[derive(Debug)]
 pub(super) struct Recount(OwnedFd);
 
 impl Recount {
-    /// Loads the program. Reading the kernel's types takes some tenths of a second.
-    ///
-    /// # Errors
-    /// In one line, why the kernel has no such iterator.
-    pub(super) fn open(dir: &PinDir) -> Result<Self, String> {
-        let mut ebpf = kernel::load(dir).map_err(|error| one_line(&error))?;
-        let states = dir.open_existing(dir.states()).map_err(|error| one_line(&error))?;
-        let link = link(&mut ebpf, PROGRAM, "bpf_sk_storage_map", Some(states.fd().as_fd()))?;
-        Ok(Self(link))
-    }
-
     /// What the gauges of each row should be.
     fn look(&self) -> io::Result<Vec<Gauges>> {
         let mut told = Vec::new();
@@ -120,8 +148,10 @@ pub(super) fn link(
     let Some(Program::Iter(program)) = ebpf.program_mut(name) else {
         return Err(format!("the object has no iterator {name}"));
     };
-    let types = Btf::from_sys_fs().map_err(|error| failed("types of the kernel", &error))?;
-    program.load(kind, &types).map_err(|error| failed("load", &error))?;
+    if program.fd().is_err() {
+        let types = Btf::from_sys_fs().map_err(|error| failed("types of the kernel", &error))?;
+        program.load(kind, &types).map_err(|error| failed("load", &error))?;
+    }
     let program = program.fd().map_err(|error| failed("load", &error))?;
     sys::link_iterator(program.as_fd(), map).map_err(|error| failed("link", &error))
 }
