@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::paths::Workspace;
-use crate::{deny, ebpf, lint, setup, test, tidy};
+use crate::{deny, ebpf, fuzz, lint, setup, test, tidy};
 
 type Step = (&'static str, fn(&Workspace) -> Result<()>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("setup", setup::run),
     ("fmt", lint::fmt),
     ("tidy", tidy::run),
@@ -21,6 +21,7 @@ const STEPS: [Step; 8] = [
     ("docs", lint::docs),
     ("deny", deny::run),
     ("ebpf --check", ebpf::check),
+    ("fuzz", fuzz::ci),
     ("tests", test_tiers),
 ];
 
