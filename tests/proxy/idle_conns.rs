@@ -153,22 +153,14 @@ fn run(how: How, is_late: bool) {
     });
 }
 
+/// All at once: where there is time each takes half an hour.
 #[test]
-fn p04_connections_younger_than_an_engines_limit_meet_no_close() {
-    run(How::Fin, false);
-}
-
-#[test]
-fn p04_connections_younger_than_an_engines_limit_meet_no_reset() {
-    run(How::ResetAfterHead, false);
-}
-
-#[test]
-fn p04_a_request_that_meets_the_close_is_sent_once_more_or_not_at_all() {
-    run(How::Fin, true);
-}
-
-#[test]
-fn p04_a_request_that_is_reset_after_its_head_is_not_executed_twice() {
-    run(How::ResetAfterHead, true);
+fn p04_engines_that_close_idle_connections_fail_nothing_young_and_repeat_nothing() {
+    std::thread::scope(|scope| {
+        for how in [How::Fin, How::ResetAfterHead] {
+            for is_late in [false, true] {
+                scope.spawn(move || run(how, is_late));
+            }
+        }
+    });
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::paths::Workspace;
-use crate::{deny, ebpf, instructions, lint, setup, test, tidy};
+use crate::{deny, ebpf, fuzz, instructions, lint, setup, test, tidy};
 
 type Step = (&'static str, fn(&Workspace) -> Result<()>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("setup", setup::run),
     ("fmt", lint::fmt),
     ("tidy", tidy::run),
@@ -22,6 +22,7 @@ const STEPS: [Step; 9] = [
     ("deny", deny::run),
     ("ebpf --check", ebpf::check),
     ("instructions", instructions::gate),
+    ("fuzz", fuzz::ci),
     ("tests", test_tiers),
 ];
 

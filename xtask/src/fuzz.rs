@@ -5,20 +5,27 @@
 //! with an error that names the input.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::paths::Workspace;
-use crate::run;
+use crate::run::{self, Running};
 use crate::setup::tools::CARGO_FUZZ;
 
-const TARGETS: [(&str, &str); 3] = [
+const TARGETS: [(&str, &str); 6] = [
     ("openai_body", "request bodies: the scanner beside serde_json, and the shape"),
     ("scrape", "metrics texts of engines"),
     ("prefix_ops", "placement under events in any order"),
+    ("framing", "requests: the router cuts them as hyper does"),
+    ("events", "streams of events: comments change none"),
+    ("replay", "what is sent again, and what never"),
 ];
+
+/// What stands between clients and engines is fuzzed in each CI run, for so many seconds, all at once.
+const CI_TARGETS: [&str; 4] = ["openai_body", "framing", "events", "replay"];
+const CI_SECONDS: u64 = 30;
 
 /// Bytes of an input at most: some 256-byte blocks, and windows of the scanner, in number.
 const INPUT_BYTES_MAX: usize = 20_000;
@@ -30,6 +37,9 @@ pub(crate) struct Args {
     /// How long each runs
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// What `ci` runs, as it does
+    #[arg(long, conflicts_with_all = ["target", "seconds"])]
+    ci: bool,
 }
 
 /// The verb.
@@ -37,15 +47,51 @@ pub(crate) struct Args {
 /// # Errors
 /// When there is no such target, it does not build, or it finds something.
 pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
+    if args.ci {
+        return ci(ws);
+    }
     let chosen = chosen(args.target.as_deref())?;
     CARGO_FUZZ.ensure(ws)?;
     for target in chosen {
         println!("fuzz {target}: {} s", args.seconds);
-        let found = ws.target.join("fuzz/corpus").join(target);
-        fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
+        let found = found_dir(ws, target)?;
         run::show(&mut command(ws, target, &found, args.seconds))?;
     }
     Ok(())
+}
+
+/// The step of `ci`: builds once, then runs side by side.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn ci(ws: &Workspace) -> Result<()> {
+    CARGO_FUZZ.ensure(ws)?;
+    run::show(&mut cargo_fuzz(ws, "build"))?;
+    let mut running = Vec::new();
+    for target in CI_TARGETS {
+        let found = found_dir(ws, target)?;
+        let log = ws.target.join("fuzz").join(format!("{target}.log"));
+        let output = fs::File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+        let mut command = command(ws, target, &found, CI_SECONDS);
+        command.stdout(Stdio::null()).stderr(output);
+        running.push((target, log, Running::start(&mut command)?));
+    }
+    for (target, log, mut process) in running {
+        let status = process.0.wait()?;
+        let said = fs::read_to_string(&log)?;
+        if !status.success() {
+            bail!("{target} found something:\n{said}");
+        }
+        let runs = said.lines().find(|line| line.contains("number_of_executed_units")).unwrap_or_default();
+        println!("{target}: {runs}");
+    }
+    Ok(())
+}
+
+fn found_dir(ws: &Workspace, target: &str) -> Result<PathBuf> {
+    let found = ws.target.join("fuzz/corpus").join(target);
+    fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
+    Ok(found)
 }
 
 fn chosen(target: Option<&str>) -> Result<Vec<&'static str>> {
@@ -60,21 +106,26 @@ fn chosen(target: Option<&str>) -> Result<Vec<&'static str>> {
 
 /// `found` comes first: it is where libFuzzer writes.
 fn command(ws: &Workspace, target: &str, found: &Path, seconds: u64) -> Command {
-    let fuzz = ws.root.join("router-user/fuzz");
-    let mut command = Command::new(ws.tool("cargo-fuzz"));
+    let mut command = cargo_fuzz(ws, "run");
     command
-        .args(["run", "--fuzz-dir"])
-        .arg(&fuzz)
-        .arg("--target-dir")
-        .arg(ws.target.join("fuzz"))
         .arg(target)
         .arg(found)
-        .arg(fuzz.join("corpus").join(target))
+        .arg(ws.root.join("router-user/fuzz/corpus").join(target))
         .arg("--")
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_BYTES_MAX}"))
         .arg(format!("-artifact_prefix={}/found-", ws.target.join("fuzz").display()))
-        .arg("-print_final_stats=1")
+        .arg("-print_final_stats=1");
+    command
+}
+
+fn cargo_fuzz(ws: &Workspace, verb: &str) -> Command {
+    let mut command = Command::new(ws.tool("cargo-fuzz"));
+    command
+        .args([verb, "--fuzz-dir"])
+        .arg(ws.root.join("router-user/fuzz"))
+        .arg("--target-dir")
+        .arg(ws.target.join("fuzz"))
         .env("RUSTC_BOOTSTRAP", "1")
         .current_dir(&ws.root);
     command
@@ -96,6 +147,7 @@ mod tests {
             let corpus = fs::read_dir(ws.root.join("router-user/fuzz/corpus").join(name)).unwrap();
             assert!(corpus.count() > 0, "{name}");
         }
+        assert!(CI_TARGETS.iter().all(|target| chosen(Some(target)).is_ok()));
     }
 
     #[test]

@@ -3,10 +3,16 @@
 // Whole modules of which the targets use a part.
 #![allow(dead_code, reason = "the router uses the rest")]
 
+#[path = "../../src/forward/events.rs"]
+mod events;
+#[path = "../../src/accept/framing.rs"]
+mod framing;
 #[path = "../../src/backends/metrics_text.rs"]
 pub mod metrics_text;
 #[path = "../../src/parse/mod.rs"]
 pub mod parse;
+#[path = "../../src/forward/retry.rs"]
+pub mod retry;
 
 // The scanner beside serde_json, as the unit tests compare them.
 #[path = "../../src/parse/json/model_tests.rs"]
@@ -29,4 +35,53 @@ pub fn distinct_members(text: &[u8]) -> Option<Vec<Member<'_>>> {
     let mut keys: Vec<_> = members.iter().map(|(key, _)| unescape(key)).collect();
     keys.sort_unstable();
     keys.windows(2).all(|pair| pair[0] != pair[1]).then_some(members)
+}
+
+/// What a client's bytes are cut into.
+#[derive(Debug, Default)]
+pub struct Cut {
+    /// The bodies of the messages that are whole.
+    pub bodies: Vec<Vec<u8>>,
+    /// The first byte that is not to be passed on.
+    pub stopped: Option<usize>,
+}
+
+/// Cuts as the router does, byte by byte.
+pub fn cut(bytes: &[u8]) -> Cut {
+    use framing::{At, Framing};
+    let (mut framing, mut cut, mut body) = (Framing::default(), Cut::default(), Vec::new());
+    for (i, byte) in bytes.iter().enumerate() {
+        let before = framing.at;
+        if framing.pass(&[*byte]).is_err() {
+            cut.stopped = Some(i);
+            return cut;
+        }
+        if matches!(before, At::Data { .. }) {
+            body.push(*byte);
+        }
+        if before != At::Request && framing.at == At::Request {
+            cut.bodies.push(std::mem::take(&mut body));
+        }
+    }
+    cut
+}
+
+/// Where the router stops when the bytes come in one read.
+pub fn stops_at(bytes: &[u8]) -> Option<usize> {
+    framing::Framing::default().pass(bytes).err().map(|stop| stop.at)
+}
+
+/// A stream with a comment wherever the router may put one, its frames ending at `ends`.
+pub fn with_comments(stream: &[u8], ends: &[usize]) -> Vec<u8> {
+    let (mut boundary, mut out, mut from) = (events::Boundary::START, Vec::new(), 0);
+    for &end in ends.iter().chain([&stream.len()]) {
+        if boundary.is_here() {
+            out.extend_from_slice(events::COMMENT);
+        }
+        let end = end.clamp(from, stream.len());
+        boundary.saw(&stream[from..end]);
+        out.extend_from_slice(&stream[from..end]);
+        from = end;
+    }
+    out
 }

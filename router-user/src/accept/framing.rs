@@ -35,14 +35,15 @@ pub(super) struct Stop {
     pub(super) offence: Offence,
 }
 
-/// What of a line that came in pieces is kept: enough for `content-length` or `transfer-encoding` and its value.
+/// What of a line is looked at, and kept if it comes in pieces: enough for `content-length` or `transfer-encoding` and its value.
 const LINE_KEPT_BYTES: usize = 96;
 
 /// The most hex digits of a chunk's size; hyper takes no more either.
 const CHUNK_DIGITS_MAX: usize = 16;
 
+/// Where in a message the next byte lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+pub(super) enum At {
     /// In the line of a request, or in empty lines before it.
     Request,
     Header,
@@ -59,7 +60,7 @@ enum At {
 /// Follows what one client sends.
 #[derive(Debug)]
 pub(super) struct Framing {
-    at: At,
+    pub(super) at: At,
     length: Option<u64>,
     is_chunked: bool,
     line: Line,
@@ -140,6 +141,8 @@ impl Framing {
     }
 
     fn ended(&mut self, line: &[u8]) -> Result<(), Offence> {
+        // The same of a line that came at once as of one that came in pieces.
+        let line = &line[..line.len().min(LINE_KEPT_BYTES)];
         match self.at {
             At::Request if line.is_empty() => {}
             At::Request => (self.at, self.length, self.is_chunked) = (At::Header, None, false),
@@ -172,13 +175,18 @@ impl Framing {
     fn header(&mut self, line: &[u8]) -> Result<(), Offence> {
         let name = name_of(line)?;
         let value = line.get(name.len() + 1..).unwrap_or_default().trim_ascii();
+        // The value may go on beyond what is kept.
+        let is_cut = line.len() == LINE_KEPT_BYTES;
         if name.eq_ignore_ascii_case(b"content-length") {
             if self.length.is_some() {
                 return Err(Offence::TwoLengths);
             }
+            if is_cut {
+                return Err(Offence::Length);
+            }
             self.length = Some(number(value)?);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+            if is_cut || self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Offence::Encoding);
             }
             self.is_chunked = true;

@@ -88,6 +88,21 @@ fn a_long_line_is_no_offence() {
     assert_eq!(first(&text, &[]), None);
 }
 
+#[test]
+fn what_a_length_or_encoding_says_beyond_what_is_kept_is_never_guessed() {
+    for (headers, offence) in [
+        (format!("Content-Length: {}3", "0".repeat(100)), Offence::Length),
+        (format!("Content-Length: 3{}", " ".repeat(100)), Offence::Length),
+        (format!("Transfer-Encoding: chunked{}", " ".repeat(100)), Offence::Encoding),
+    ] {
+        let text = request(&headers);
+        let all: Vec<usize> = (0..text.len()).collect();
+        for reads in [&[][..], &all] {
+            assert_eq!(first(&text, reads).map(|o| o.1), Some(offence), "{headers}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_end_in_a_verdict_that_does_not_depend_on_reads(

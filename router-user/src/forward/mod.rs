@@ -6,6 +6,7 @@
 //! ended; in every other case it is closed, which is what tells the engine to stop.
 
 pub mod connect;
+mod events;
 pub mod hop_headers;
 pub mod pace;
 pub mod pool;

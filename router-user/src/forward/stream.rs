@@ -17,6 +17,7 @@ use router_policy::Outcome;
 
 use super::Upstream;
 use super::connect::Conn;
+use super::events::{Boundary, COMMENT};
 use super::pool::{After, Pool};
 use super::silence::{Due, Silence, SilenceLimits};
 
@@ -65,29 +66,6 @@ pub enum StreamError {
     /// The engine was silent for too long.
     #[error("the engine was silent for too long")]
     Silent,
-}
-
-/// Whether a stream of events is between two of them: where a comment may be put.
-#[derive(Debug)]
-struct Boundary([u8; 4]);
-
-/// A comment of server-sent events.
-const COMMENT: &[u8] = b": keep-alive\n\n";
-
-impl Boundary {
-    /// Nothing was sent.
-    const START: Self = Self(*b"\n\n\n\n");
-
-    fn saw(&mut self, data: &[u8]) {
-        let at = data.len().saturating_sub(4);
-        let last = &data[at..];
-        self.0.rotate_left(last.len());
-        self.0[4 - last.len()..].copy_from_slice(last);
-    }
-
-    const fn is_here(&self) -> bool {
-        matches!(self.0, [_, _, b'\n', b'\n'] | [_, _, b'\r', b'\r'] | [b'\r', b'\n', b'\r', b'\n'])
-    }
 }
 
 /// What the body's first byte is waited for with.
@@ -248,7 +226,7 @@ fn skip_comments(mut state: LineState, data: &[u8]) -> (LineState, bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Boundary, LineState, is_event_stream, skip_comments};
+    use super::{LineState, is_event_stream, skip_comments};
     use hyper::HeaderMap;
     use hyper::header::{CONTENT_TYPE, HeaderValue};
 
@@ -282,25 +260,6 @@ mod tests {
         ] {
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]);
             assert_eq!(is_event_stream(&headers), is, "{value}");
-        }
-    }
-
-    #[test]
-    fn comments_are_put_between_events_only() {
-        for (frames, here) in [
-            (&[][..], true),
-            (&["data: x\n\n"], true),
-            (&["data: x\n", "\n"], true),
-            (&["data: x\r\n\r", "\n"], true),
-            (&["data: x\n\n", "d"], false),
-            (&["data: x\n"], false),
-            (&["data: x\r\n"], false),
-            (&["data: x", "\r\n"], false),
-            (&["event: e\ndata: x\n"], false),
-        ] {
-            let mut boundary = Boundary::START;
-            frames.iter().for_each(|frame: &&str| boundary.saw(frame.as_bytes()));
-            assert_eq!(boundary.is_here(), here, "{frames:?}");
         }
     }
 }
