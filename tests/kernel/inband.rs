@@ -9,7 +9,7 @@ use router_user::account::local::{Local, LocalOptions};
 use router_user::account::view::pinned;
 use router_user::account::{Account, Role};
 
-use crate::agent::{REQUEST, connect, options, pass};
+use crate::agent::{REQUEST, connect, listen, options, pass};
 use crate::sandbox::{Sandbox, name, run, say, wait_until_finished};
 use crate::world::{Backend, account, connect_marked, connect_marked_to, register, wait_row, wait_until};
 
@@ -65,6 +65,24 @@ fn the_first_byte_of_an_answer_carries_the_count_of_all_clients() {
         let row = account.row(engine.id);
         assert!(row.remote_at_ns > before);
         assert_eq!(remote(&row), Some(2));
+    });
+}
+
+#[test]
+fn on_a_connection_older_than_the_routers_programs_it_is_heard_too() {
+    run(name!(), |sandbox| {
+        let (listener, port) = listen("127.0.0.1");
+        let _agent = open_telling(&telling(sandbox, &[port], &["127.0.0.0/8"]));
+        let (mut ours, mut theirs) = connect(&listener);
+        let account = account(sandbox);
+        let engine = Backend { id: register(&account, listener.local_addr().unwrap()), listener };
+        if account.adopt().unwrap().refused == 1 {
+            println!("SKIP {}: this kernel tells of no older connection's end (6.12 does)", name!());
+            return;
+        }
+        pass(&mut ours, &mut theirs, REQUEST);
+        pass(&mut theirs, &mut ours, ANSWER);
+        assert_eq!(remote(&account.row(engine.id)), Some(1));
     });
 }
 
