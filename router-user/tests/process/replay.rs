@@ -50,8 +50,8 @@ fn over_http_the_router_finds_the_prefixes_that_it_finds_in_virtual_time() {
     }
 
     let url = format!("--url=http://{listen}");
-    let (trace, equal) = (file.path().to_str().unwrap(), "--assert=http.hit_ratio/prefix-cost>=0.999");
-    // It may be slow on a busy machine, but not faster than the engines.
+    let (trace, equal) = (file.path().to_str().unwrap(), "--assert=http.hit_ratio/prefix-cost>=0.9");
+    // It may be slow on a busy machine, and place a request elsewhere for that, but not be faster than the engines.
     let slower = "--assert=http.ttft_p50/prefix-cost>=0.99";
     let replay = ["replay", "--trace", trace, "--engines=2", "--policy=prefix-cost", SCALE, &url];
     let (code, stderr) = run(&[&replay[..], &[equal, slower]].concat());
