@@ -19,7 +19,7 @@ const STREAMS: u32 = 1000;
 const TIMING: &str = "ttft_ms=0 itl_ms=250 tokens=80";
 /// Until all streams run, and until they end.
 const WITHIN: Duration = Duration::from_secs(60);
-/// After its start a router gives back what loading took; then it idles.
+/// After its start and first answer; then it idles.
 const SETTLE: Duration = Duration::from_secs(3);
 /// While all run, so long the memory is looked at; the most counts.
 const LOOK: Duration = Duration::from_secs(3);
