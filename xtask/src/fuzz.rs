@@ -63,7 +63,7 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
 /// The step of `ci`: builds once, then runs side by side.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub(crate) fn ci(ws: &Workspace) -> Result<()> {
     CARGO_FUZZ.ensure(ws)?;
     run::show(&mut cargo_fuzz(ws, "build"))?;
