@@ -52,36 +52,52 @@ pub(crate) fn is_nothing_left(account: &Account, backend: &Backend) {
 }
 
 /// Brings a connection to each phase, lets it end, and finds nothing left of it.
+pub(crate) fn each_phase_ends(account: &Account, backend: &Backend, end: fn(TcpStream, TcpStream)) {
+    for at in ALL {
+        let (mut ours, mut theirs) = backend.connect();
+        bring(at, &mut ours, &mut theirs);
+        wait_row(account, backend.id, |row| gauges(row) == counted(at));
+        end(ours, theirs);
+        is_nothing_left(account, backend);
+    }
+}
+
+pub(crate) fn this_side_closes(ours: TcpStream, theirs: TcpStream) {
+    drop(ours);
+    drop(theirs);
+}
+
+pub(crate) fn the_backend_closes(mut ours: TcpStream, theirs: TcpStream) {
+    drop(theirs);
+    assert_eq!(ours.read(&mut [0]).unwrap(), 0);
+}
+
+/// It has unread data.
+pub(crate) fn this_side_resets(ours: TcpStream, mut theirs: TcpStream) {
+    theirs.write_all(b"never read").unwrap();
+    wait_until(|| ours.peek(&mut [0; 16]).map(drop).map_err(|error| error.to_string()));
+    drop(ours);
+}
+
+/// [`each_phase_ends`], over both families.
 fn check(name: &'static str, end: fn(TcpStream, TcpStream)) {
     run(name, |sandbox| {
         let account = account(sandbox);
         for host in ["127.0.0.1", "::1"] {
             let backend = Backend::new(&account, host);
-            for at in ALL {
-                let (mut ours, mut theirs) = backend.connect();
-                bring(at, &mut ours, &mut theirs);
-                wait_row(&account, backend.id, |row| gauges(row) == counted(at));
-                end(ours, theirs);
-                is_nothing_left(&account, &backend);
-            }
+            each_phase_ends(&account, &backend, end);
         }
     });
 }
 
 #[test]
 fn closed_by_this_side() {
-    check(name!(), |ours, theirs| {
-        drop(ours);
-        drop(theirs);
-    });
+    check(name!(), this_side_closes);
 }
 
 #[test]
 fn closed_by_the_backend() {
-    check(name!(), |mut ours, theirs| {
-        drop(theirs);
-        assert_eq!(ours.read(&mut [0]).unwrap(), 0);
-    });
+    check(name!(), the_backend_closes);
 }
 
 #[test]
@@ -95,11 +111,7 @@ fn reset_by_the_backend_as_it_has_unread_data() {
 
 #[test]
 fn reset_by_this_side_as_it_has_unread_data() {
-    check(name!(), |ours, mut theirs| {
-        theirs.write_all(b"never read").unwrap();
-        wait_until(|| ours.peek(&mut [0; 16]).map(drop).map_err(|error| error.to_string()));
-        drop(ours);
-    });
+    check(name!(), this_side_resets);
 }
 
 #[test]

@@ -5,25 +5,22 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use crate::hosts::own_network;
-use crate::phase_ends::{ALL, At, bring, counted, gauges, is_nothing_left};
+use crate::phase_ends::{
+    ALL, At, bring, counted, each_phase_ends, gauges, is_nothing_left, the_backend_closes, this_side_closes,
+    this_side_resets,
+};
 use crate::sandbox::{name, run, say, wait_until_finished};
 use crate::tcx::at_devices;
 use crate::world::{Backend, wait_row, wait_until};
 
-/// Brings a connection to each phase, lets it end, and finds nothing left of it but so many resets.
+/// [`each_phase_ends`], over both families, leaving so many resets each.
 fn check(name: &'static str, resets: u64, end: fn(TcpStream, TcpStream)) {
     run(name, |sandbox| {
         own_network().unwrap();
         let account = at_devices(sandbox, &["lo"]);
         for host in ["127.0.0.1", "::1"] {
             let backend = Backend::new(&account, host);
-            for at in ALL {
-                let (mut ours, mut theirs) = backend.connect();
-                bring(at, &mut ours, &mut theirs);
-                wait_row(&account, backend.id, |row| gauges(row) == counted(at));
-                end(ours, theirs);
-                is_nothing_left(&account, &backend);
-            }
+            each_phase_ends(&account, &backend, end);
             let row = account.row(backend.id);
             let each = ALL.len() as u64;
             assert_eq!((row.opened, row.closed, row.resets), (each, each, each * resets));
@@ -34,10 +31,7 @@ fn check(name: &'static str, resets: u64, end: fn(TcpStream, TcpStream)) {
 
 #[test]
 fn closed_by_this_side() {
-    check(name!(), 0, |ours, theirs| {
-        drop(ours);
-        drop(theirs);
-    });
+    check(name!(), 0, this_side_closes);
 }
 
 #[test]
@@ -65,10 +59,7 @@ fn closed_by_this_side_while_the_backend_is_deaf() {
 
 #[test]
 fn closed_by_the_backend() {
-    check(name!(), 0, |mut ours, theirs| {
-        drop(theirs);
-        assert_eq!(ours.read(&mut [0]).unwrap(), 0);
-    });
+    check(name!(), 0, the_backend_closes);
 }
 
 #[test]
@@ -102,11 +93,7 @@ fn reset_by_the_backend_as_it_has_unread_data() {
 
 #[test]
 fn reset_by_this_side_as_it_has_unread_data() {
-    check(name!(), 0, |ours, mut theirs| {
-        theirs.write_all(b"never read").unwrap();
-        wait_until(|| ours.peek(&mut [0; 16]).map(drop).map_err(|error| error.to_string()));
-        drop(ours);
-    });
+    check(name!(), 0, this_side_resets);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every offence, wherever reads end; and that hyper cuts messages at the same places.
+//! Every offence, wherever reads end. That hyper cuts messages at the same places is the fuzz target's to show.
 
 use super::{Framing, Offence, Stop};
 use proptest::prelude::*;
