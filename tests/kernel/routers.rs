@@ -68,13 +68,20 @@ fn wait_peers(routers: &[Router]) {
     });
 }
 
+/// A turn at one process. Both others have heard of it when it returns: what came late would be taken for the
+/// next turn's.
+fn turn(routers: &[Router], at: usize, prompt: &str) -> Answer {
+    let heard = || [1, 2].map(|n| routers[(at + n) % 3].metric("unlatch_gossip_heard_total"));
+    let before = heard();
+    let answer = routers[at % 3].send(prompt);
+    wait::until("both others are told", || heard() == before.map(|count| count + 1.0));
+    answer
+}
+
 /// A first turn at one process, the second at the next one.
 fn converse(routers: &[Router], conversation: usize) {
-    let (here, there) = (&routers[conversation % 3], &routers[(conversation + 1) % 3]);
-    let heard = there.metric("unlatch_gossip_heard_total");
-    let one = here.send(&prompt(conversation));
-    wait::until("it is told", || there.metric("unlatch_gossip_heard_total") > heard);
-    let two = there.send(&format!("{} And this is turn two.", prompt(conversation)));
+    let one = turn(routers, conversation, &prompt(conversation));
+    let two = turn(routers, conversation + 1, &format!("{} And this is turn two.", prompt(conversation)));
     let decision = two.header("x-unlatch-decision").unwrap();
     assert!(decision.contains("cost_with_prefix"), "conversation {conversation}: {decision}");
     assert_eq!(two.header("x-unlatch-backend"), one.header("x-unlatch-backend"));
