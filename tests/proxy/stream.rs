@@ -137,7 +137,11 @@ fn p02_a_chunked_stream_that_breaks_does_not_look_whole() {
         let mut client = Client::connect(router.addr());
         client.send(chat());
         let head = client.head();
-        let first: String = (0..3).filter_map(|_| client.chunk()).collect();
+        let mut first = String::new();
+        while !first.ends_with("data: 2\n\n") {
+            // What came together may leave as one chunk.
+            first += &client.chunk().expect("there is more");
+        }
         assert_eq!(first, "data: 0\n\ndata: 1\n\ndata: 2\n\n", "{then:?}");
         sent.open();
         let rest = client.body(head);

@@ -15,7 +15,7 @@ use crate::proxy::Proxy;
 use crate::shutdown::{Ending, Phase};
 
 /// How often idle upstream connections are looked through.
-const REAP_INTERVAL: Duration = Duration::from_secs(1);
+const REAP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// One worker thread.
 #[derive(Debug)]

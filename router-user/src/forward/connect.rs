@@ -1,8 +1,6 @@
-//! New connections to engines, and one request at a time on them.
+//! New connections to engines.
 //!
-//! Owns the socket from before `connect` (so that it can be marked for the kernel's count) to its close. Each
-//! connection has a task that drives it; [`Conn`] owns that task and ends it. Invariant: dropping a `Conn` closes
-//! the socket, whatever state the request on it is in.
+//! Invariant: a socket is marked for the kernel's count before it connects.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,27 +8,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use router_policy::BackendId;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::AbortHandle;
 
 use super::Peer;
-use super::retry::Facts;
-use super::upload::RequestBody;
-use super::wire::{Traffic, Wire};
+use super::conn::{AnswerError, Conn};
+use super::socket::Socket;
 
 /// Called with a socket before it connects, and the row it is for.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
 
 /// A silent connection is probed after this long: prefill takes minutes, and a middlebox must not forget it.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-
-/// Fields of an answer's head.
-const HEAD_FIELDS_MAX: usize = 256;
 
 /// Why a connection did not come about.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +46,7 @@ impl ConnectError {
     }
 
     /// The engine accepted and closed before the request was written.
-    pub(super) fn closed_at_once(addr: SocketAddr, error: hyper::Error) -> Self {
+    pub(super) fn closed_at_once(addr: SocketAddr, error: AnswerError) -> Self {
         Self { addr, source: io::Error::new(io::ErrorKind::ConnectionAborted, error) }
     }
 }
@@ -94,7 +83,7 @@ impl Connector {
         Self { timeout, hooks }
     }
 
-    /// A new connection, with its driver running. Dropping the future closes the socket.
+    /// A new connection. Dropping the future closes the socket.
     ///
     /// # Errors
     /// [`ConnectError`]: refused, unreachable, timed out, or no socket to be had.
@@ -104,17 +93,7 @@ impl Connector {
             Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "connecting timed out")),
         };
         let stream = stream.map_err(|source| ConnectError { addr: peer.addr, source })?;
-        let wire = Wire::new(stream, self.hooks.cancelled.clone());
-        let traffic = wire.traffic();
-        // Both ends of hyper's handshake are local: nothing is waited for.
-        let (sender, connection) = http()
-            .handshake(TokioIo::new(wire))
-            .await
-            .map_err(|e| ConnectError::closed_at_once(peer.addr, e))?;
-        // The driver polls the socket in a task of its own: inside the request's task it costs half as much
-        // again per streamed token.
-        let driver = spawn_driver(peer.id, connection.with_upgrades());
-        Ok(Conn { peer, sender, traffic, reused: false, is_busy: false, _driver: driver })
+        Ok(Conn::new(peer, Socket::new(stream, self.hooks.cancelled.clone())))
     }
 
     async fn open(&self, peer: Peer) -> io::Result<TcpStream> {
@@ -127,108 +106,4 @@ impl Connector {
         }
         socket.connect(peer.addr).await
     }
-}
-
-/// One connection to an engine, for one request at a time.
-#[derive(Debug)]
-pub struct Conn {
-    peer: Peer,
-    sender: SendRequest<RequestBody>,
-    traffic: Arc<Traffic>,
-    reused: bool,
-    /// Between a request and the end of its answer.
-    is_busy: bool,
-    _driver: Driver,
-}
-
-impl Drop for Conn {
-    fn drop(&mut self) {
-        if self.is_busy {
-            self.traffic.leave();
-        }
-    }
-}
-
-/// No answer's head came.
-#[derive(Debug)]
-pub struct Failure {
-    /// What is known of it.
-    pub facts: Facts,
-    /// Why.
-    pub error: hyper::Error,
-}
-
-impl Conn {
-    /// Whom it leads to.
-    #[must_use]
-    pub const fn peer(&self) -> Peer {
-        self.peer
-    }
-
-    /// Whether another request may be sent on it now.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.sender.is_ready()
-    }
-
-    /// Whether it has ended.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
-    /// The answer has ended.
-    pub(super) const fn rest(&mut self) {
-        self.is_busy = false;
-    }
-
-    /// Sends a request and waits for the answer's head.
-    pub(super) async fn send(
-        &mut self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Failure> {
-        self.is_busy = true;
-        let before = self.traffic.begin();
-        let reused = std::mem::replace(&mut self.reused, true);
-        self.sender.try_send_request(request).await.map_err(|mut e| {
-            let facts = Facts {
-                reused,
-                unsent: e.take_message().is_some(),
-                heard: self.traffic.heard(),
-                unacked: self.traffic.nothing_acked_beyond(before),
-            };
-            Failure { facts, error: e.into_error() }
-        })
-    }
-}
-
-/// The task that drives one connection; ends with its owner.
-#[derive(Debug)]
-struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// hyper takes 100 fields by default; engines behind other proxies may send more.
-fn http() -> http1::Builder {
-    let mut http = http1::Builder::new();
-    http.max_headers(HEAD_FIELDS_MAX);
-    http
-}
-
-/// Runs a connection until it ends or its [`Conn`] is dropped.
-fn spawn_driver(
-    backend: BackendId,
-    connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
-) -> Driver {
-    let task = tokio::spawn(async move {
-        // The request on it hears of the error too, and tells the client.
-        if let Err(error) = connection.await {
-            tracing::trace!(backend = backend.index(), %error, "upstream connection ended");
-        }
-    });
-    Driver(task.abort_handle())
 }

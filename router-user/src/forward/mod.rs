@@ -1,35 +1,42 @@
-//! The way to the engines, the fourth step: connections ([`connect`]), their reuse ([`pool`]), when a request may be sent again
-//! ([`retry`]), what of the headers goes on ([`hop_headers`]), and the answer's body ([`stream`]).
+//! The way to the engines, the fourth step: connections ([`connect`], [`conn`]), their reuse ([`pool`]), when a request
+//! may be sent again ([`retry`]), what of the headers goes on ([`hop_headers`]), and the answer's body ([`stream`]).
+//!
+//! HTTP/1 towards engines is our own, since it is where streams cost most: `sending` writes requests, `head` and
+//! `chunks` read answers, `socket` knows what became of both.
 //!
 //! Knows addresses and rows, not accounting, policy or back-off: the caller hands in a [`stream::Progress`] that
 //! hears how the answer goes. Invariant: a connection is given back for reuse only after its answer's body
 //! ended; in every other case it is closed, which is what tells the engine to stop.
 
+mod chunks;
+pub mod conn;
 pub mod connect;
 mod events;
+mod head;
 pub mod hop_headers;
 pub mod pace;
 pub mod pool;
 pub mod retry;
+mod sending;
 pub mod silence;
+mod socket;
 pub mod stream;
 pub mod upload;
-mod wire;
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::{HeaderMap, StatusCode};
 use router_policy::{BackendId, Nanos};
 
-use connect::{Conn, ConnectError, Connector, Hooks};
+use conn::{AnswerError, Conn};
+use connect::{ConnectError, Connector, Hooks};
 use pool::{After, Pool};
 use retry::Verdict;
+pub use sending::Outgoing;
 use silence::SilenceLimits;
-use upload::RequestBody;
 
 /// Of an answer that nobody wants so much is read.
 const DISCARDED_BYTES_MAX: usize = 64 << 10;
@@ -66,15 +73,17 @@ pub enum SendError {
     Connect(#[from] ConnectError),
     /// It was sent, perhaps in part, and may have been executed: no other backend may be asked.
     #[error("{0}")]
-    NoAnswer(hyper::Error),
+    NoAnswer(AnswerError),
 }
 
 /// The head of an answer and the connection it comes on.
 #[derive(Debug)]
 pub struct Answer {
-    /// Status, headers, and the body yet to come.
-    pub response: Response<Incoming>,
-    /// Keep it with the body: dropping it closes it.
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body comes on it; dropping it closes it.
     pub conn: Conn,
     /// How often the request was sent again on a fresh connection (0 or 1).
     pub resent: u32,
@@ -109,10 +118,9 @@ impl Upstream {
     /// and comes at once. Otherwise the connection is closed.
     pub fn discard(&self, answer: Answer, now: Nanos) {
         let pool = Arc::clone(&self.pool);
+        let mut conn = answer.conn;
         tokio::spawn(async move {
-            let Answer { response, conn, .. } = answer;
-            let read = Limited::new(response.into_body(), DISCARDED_BYTES_MAX).collect();
-            if let Ok(Ok(_all)) = tokio::time::timeout(DISCARD_TIME_MAX, read).await {
+            if let Ok(true) = tokio::time::timeout(DISCARD_TIME_MAX, read_off(&mut conn)).await {
                 pool.put(conn, After::Sized, now);
             }
         });
@@ -124,9 +132,9 @@ impl Upstream {
         &self.pool
     }
 
-    /// Sends a request on an idle or else a new connection and waits for the answer's head. `request` makes it
-    /// anew for each sending: once, or twice if an idle connection turns out to be closed. One that can be made
-    /// `once` only goes on a new connection, which no engine is about to close.
+    /// Sends a request on an idle or else a new connection and waits for the answer's head: once, or twice if an
+    /// idle connection turns out to be closed. One that can be sent `once` only goes on a new connection, which no
+    /// engine is about to close.
     ///
     /// Dropping the future closes the connection, which tells the engine that nobody waits any more.
     ///
@@ -137,7 +145,7 @@ impl Upstream {
         peer: Peer,
         now: Nanos,
         once: bool,
-        mut request: impl FnMut() -> Request<RequestBody>,
+        mut request: impl Outgoing,
     ) -> Result<Answer, SendError> {
         let idle = if once { None } else { self.pool.take(peer, now) };
         let (mut conn, mut connected) = match idle {
@@ -146,8 +154,8 @@ impl Upstream {
         };
         let mut resent = 0;
         loop {
-            let failure = match conn.send(request()).await {
-                Ok(response) => return Ok(Answer { response, conn, resent, connected }),
+            let failure = match conn.send(&mut request).await {
+                Ok((status, headers)) => return Ok(Answer { status, headers, conn, resent, connected }),
                 Err(failure) => failure,
             };
             if once {
@@ -166,4 +174,17 @@ impl Upstream {
             }
         }
     }
+}
+
+/// Reads an answer to its end, unless it is long.
+async fn read_off(conn: &mut Conn) -> bool {
+    let mut bytes = 0;
+    while bytes <= DISCARDED_BYTES_MAX {
+        match poll_fn(|cx| conn.poll_data(cx)).await {
+            Some(Ok(data)) => bytes += data.len(),
+            Some(Err(_broken)) => return false,
+            None => return true,
+        }
+    }
+    false
 }

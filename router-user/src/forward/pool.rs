@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use router_policy::Nanos;
 
 use super::Peer;
-use super::connect::Conn;
+use super::conn::Conn;
 
 /// An engine that closes after an answer has done so by then; measured under a millisecond for llama.cpp.
 const REST: Duration = Duration::from_millis(20);
@@ -77,7 +77,7 @@ impl Row {
             } else if idle.conn.is_closed() {
                 self.keeps[after as usize] = false;
                 self.idle.remove(at);
-            } else if rested && idle.conn.is_ready() {
+            } else if rested {
                 self.keeps[after as usize] = true;
                 return self.idle.remove(at).map(|idle| idle.conn);
             }
@@ -156,7 +156,8 @@ mod tests {
 
     use super::{After, Pool, REST};
     use crate::forward::Peer;
-    use crate::forward::connect::{Conn, Connector, Hooks};
+    use crate::forward::conn::Conn;
+    use crate::forward::connect::{Connector, Hooks};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -172,12 +173,11 @@ mod tests {
             Self { listener, peer: Peer { id: BackendId::new(3).unwrap(), addr } }
         }
 
-        /// A connection that is ready, and the engine's end of it.
+        /// A connection and the engine's end of it.
         async fn conn(&self) -> (Conn, tokio::net::TcpStream) {
             let connector = Connector::new(Duration::from_secs(5), Hooks::default());
             let conn = connector.connect(self.peer).await.unwrap();
             let theirs = self.listener.accept().await.unwrap().0;
-            until(|| conn.is_ready()).await;
             (conn, theirs)
         }
     }

@@ -10,13 +10,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::HeaderMap;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header;
-use pin_project_lite::pin_project;
 use router_policy::Outcome;
 
 use super::Upstream;
-use super::connect::Conn;
+use super::conn::{AnswerError, Conn};
 use super::events::{Boundary, COMMENT};
 use super::pool::{After, Pool};
 use super::silence::{Due, Silence, SilenceLimits};
@@ -33,17 +32,13 @@ pub trait Progress {
     fn now(&self) -> router_policy::Nanos;
 }
 
-pin_project! {
-    /// An engine's answer. Its errors break the client's connection off, so that a cut answer never looks whole.
-    #[derive(Debug)]
-    pub struct StreamBody<P> {
-        #[pin]
-        inner: Incoming,
-        // `None` once the end was told.
-        live: Option<Live<P>>,
-        // Told at the next poll: what came before it, the head above all, is to be written first.
-        broken: Option<hyper::Error>,
-    }
+/// An engine's answer. Its errors break the client's connection off, so that a cut answer never looks whole.
+#[derive(Debug)]
+pub struct StreamBody<P> {
+    /// `None` once the end was told.
+    live: Option<Live<P>>,
+    /// Told at the next poll: what came before it, the head above all, is to be written first.
+    broken: Option<AnswerError>,
 }
 
 #[derive(Debug)]
@@ -62,7 +57,7 @@ struct Live<P> {
 pub enum StreamError {
     /// The engine's side broke.
     #[error(transparent)]
-    Broken(#[from] hyper::Error),
+    Broken(#[from] AnswerError),
     /// The engine was silent for too long.
     #[error("the engine was silent for too long")]
     Silent,
@@ -88,10 +83,9 @@ enum LineState {
 
 impl<P: Progress> StreamBody<P> {
     /// A body that comes on `conn`, which goes back to the pool after it. A body that is empty ends at once.
-    pub fn new(inner: Incoming, headers: &HeaderMap, conn: Conn, upstream: &Upstream, progress: P) -> Self {
-        let ended = inner.is_end_stream();
+    pub fn new(headers: &HeaderMap, conn: Conn, upstream: &Upstream, progress: P) -> Self {
         let first = if is_event_stream(headers) { First::Event(LineState::Start) } else { First::Any };
-        let after = if inner.size_hint().exact().is_some() { After::Sized } else { After::Streamed };
+        let after = if conn.size_hint().exact().is_some() { After::Sized } else { After::Streamed };
         let (pool, limits) = (Arc::clone(upstream.pool()), upstream.silence());
         let is_open = after == After::Streamed && !headers.contains_key(header::CONTENT_ENCODING);
         let has_comments = limits.comment.is_some() && is_open && is_event_stream(headers);
@@ -99,15 +93,23 @@ impl<P: Progress> StreamBody<P> {
             Silence::new(SilenceLimits { comment: limits.comment.filter(|_| has_comments), ..limits });
         let events = has_comments.then_some(Boundary::START);
         let live = Live { progress, conn, pool, after, first, silence, events };
-        let mut body = Self { inner, live: Some(live), broken: None };
-        if ended {
-            complete(&mut body.live);
-        }
+        let mut body = Self { live: Some(live), broken: None };
+        body.complete_if_ended();
         body
+    }
+
+    /// The body ended as it should: the count goes back, then the connection.
+    fn complete_if_ended(&mut self) {
+        if let Some(Live { progress, conn, pool, after, .. }) = self.live.take_if(|live| live.conn.is_ended())
+        {
+            let now = progress.now();
+            progress.ended(Outcome::Completed);
+            pool.put(conn, after, now);
+        }
     }
 }
 
-impl<P: Progress> Body for StreamBody<P> {
+impl<P: Progress + Unpin> Body for StreamBody<P> {
     type Data = Bytes;
     type Error = StreamError;
 
@@ -115,40 +117,39 @@ impl<P: Progress> Body for StreamBody<P> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let mut this = self.project();
+        let this = self.get_mut();
         if let Some(error) = this.broken.take() {
             return Poll::Ready(Some(Err(error.into())));
         }
-        let polled = this.inner.as_mut().poll_frame(cx);
-        match polled {
-            Poll::Ready(Some(Ok(ref frame))) => {
-                if let (Some(live), Some(data)) = (this.live.as_mut(), frame.data_ref()) {
-                    live.saw(data);
-                }
-                if this.inner.is_end_stream() {
-                    complete(this.live);
-                }
+        let Some(live) = &mut this.live else { return Poll::Ready(None) };
+        match live.conn.poll_data(cx) {
+            Poll::Ready(Some(Ok(data))) => {
+                live.saw(&data);
+                this.complete_if_ended();
+                Poll::Ready(Some(Ok(Frame::data(data))))
             }
             Poll::Ready(Some(Err(error))) => {
                 if let Some(live) = this.live.take() {
                     live.progress.ended(Outcome::UpstreamFailed);
                 }
-                *this.broken = Some(error);
+                this.broken = Some(error);
                 cx.waker().wake_by_ref();
-                return Poll::Pending;
+                Poll::Pending
             }
-            Poll::Ready(None) => complete(this.live),
-            Poll::Pending => return silent(this.live, cx),
+            Poll::Ready(None) => {
+                this.complete_if_ended();
+                Poll::Ready(None)
+            }
+            Poll::Pending => silent(&mut this.live, cx),
         }
-        polled.map_err(StreamError::from)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.live.is_none() && self.broken.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        self.live.as_ref().map_or_else(|| SizeHint::with_exact(0), |live| live.conn.size_hint())
     }
 }
 
@@ -194,15 +195,6 @@ fn silent<P: Progress>(
                 return Poll::Ready(Some(Err(StreamError::Silent)));
             }
         }
-    }
-}
-
-/// The body ended as it should: the count goes back, then the connection.
-fn complete<P: Progress>(live: &mut Option<Live<P>>) {
-    if let Some(Live { progress, conn, pool, after, .. }) = live.take() {
-        let now = progress.now();
-        progress.ended(Outcome::Completed);
-        pool.put(conn, after, now);
     }
 }
 

@@ -10,14 +10,19 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 
 use super::pace::Pace;
 
-/// A request's body: held whole, or passed on.
-pub type RequestBody = Either<Full<Bytes>, Upload>;
+/// A request's body.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// Held whole.
+    Held(Bytes),
+    /// Passed on.
+    Passed(Box<Upload>),
+}
 
 /// Why an upload did not reach its end; none of it is the engine's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -179,7 +179,7 @@ impl Proxy {
         let shape = payload.shape(kind, &parts, &self.shared)?;
         let outgoing = Outgoing::new(parts, id.clone(), client, upgrade.as_ref());
         let Sent { answer, target, placed, flight } = self.place(&shape, &outgoing, &mut payload).await?;
-        if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if answer.status == StatusCode::SWITCHING_PROTOCOLS {
             return switch(answer, upgrade, flight, client);
         }
         Ok(self.pass_on(answer, &target, &placed, flight))
@@ -193,22 +193,21 @@ impl Proxy {
         placed: &Placed,
         mut flight: Flight,
     ) -> Response<ProxyBody> {
-        let Answer { response, conn, resent, .. } = answer;
+        let Answer { status, mut headers, conn, resent, .. } = answer;
         if resent > 0 {
             self.shared.metrics.retried(Retry::ConnectionClosed);
         }
-        let (mut parts, body) = response.into_parts();
         // What an engine refuses says nothing about how fast it answers.
-        flight.is_measured = parts.status.is_success();
-        hop_headers::strip(&mut parts.headers);
+        flight.is_measured = status.is_success();
+        hop_headers::strip(&mut headers);
         if self.shared.debug_headers {
-            debug_headers(&mut parts.headers, target, placed);
+            debug_headers(&mut headers, target, placed);
         }
-        let body = StreamBody::new(body, &parts.headers, conn, &self.upstream, flight);
+        let body = StreamBody::new(&headers, conn, &self.upstream, flight);
         // The client is answered in its own version; status and headers are the engine's.
         let mut response = Response::new(Either::Right(body));
-        *response.status_mut() = parts.status;
-        *response.headers_mut() = parts.headers;
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
         response
     }
 }
@@ -225,7 +224,7 @@ fn check_head(parts: &Parts, limit_bytes: usize) -> Result<(), ProxyError> {
 
 /// The engine agreed to switch: the rest is a tunnel.
 fn switch(
-    mut answer: Answer,
+    answer: Answer,
     upgrade: Option<Wanted>,
     flight: Flight,
     client: &Client,
@@ -234,14 +233,13 @@ fn switch(
         flight.ended(Outcome::UpstreamFailed);
         return Err(ProxyError::UpstreamFailed("it switched protocols unasked".to_owned()));
     };
-    let engine_side = hyper::upgrade::on(&mut answer.response);
-    let (mut parts, _no_body) = answer.response.into_parts();
-    hop_headers::strip(&mut parts.headers);
-    upgrade.announce(&mut parts.headers);
-    upgrade.start(engine_side, answer.conn, flight, client);
+    let Answer { mut headers, conn, .. } = answer;
+    hop_headers::strip(&mut headers);
+    upgrade.announce(&mut headers);
+    upgrade.start(conn, flight, client);
     let mut response = Response::new(Either::Left(Full::default()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *response.headers_mut() = parts.headers;
+    *response.headers_mut() = headers;
     Ok(response)
 }
 

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use http_body_util::{Either, Full};
 use hyper::HeaderMap;
 use hyper::body::Incoming;
 use hyper::header;
@@ -98,9 +97,9 @@ impl Payload {
     /// The body for one sending.
     pub(super) fn body(&mut self) -> RequestBody {
         match self {
-            Self::Held(body) => Either::Left(Full::new(body.bytes.clone())),
+            Self::Held(body) => RequestBody::Held(body.bytes.clone()),
             Self::Passed { upload, .. } => match upload.take() {
-                Some(upload) => Either::Right(*upload),
+                Some(upload) => RequestBody::Passed(upload),
                 None => unreachable!("invariant: what can be sent once is sent once"),
             },
         }

@@ -8,7 +8,7 @@ use router_policy::{BackendId, Outcome, PickError, RequestShape, Usage};
 
 use super::flight::{Flight, since};
 use super::payload::Payload;
-use super::request::Outgoing;
+use super::request::{Outgoing, ToTarget};
 use super::{Proxy, Retry, Shared};
 use crate::account::{InFlightGuard, Placed};
 use crate::backends::Target;
@@ -116,7 +116,7 @@ impl Proxy {
     ) -> Result<Answer, SendError> {
         let sent = clock::now();
         let (peer, once) = (Peer { id: target.id, addr: target.addr }, payload.once());
-        let request = || outgoing.to(target, payload.body());
+        let request = ToTarget { outgoing, target, payload };
         let answer = self.upstream.send(peer, sent, once, request).await?;
         if answer.connected {
             target.connect_succeeded(sent);
@@ -135,7 +135,7 @@ impl Proxy {
         payload: &Payload,
     ) -> Option<(Placed, InFlightGuard)> {
         let Shared { limits, registry, retries, metrics, .. } = &*self.shared;
-        let (status, headers) = (sent.answer.response.status(), sent.answer.response.headers());
+        let (status, headers) = (sent.answer.status, &sent.answer.headers);
         if !retry::may_go_elsewhere(status, outgoing.method(), &limits.retry_statuses) {
             return None;
         }

@@ -2,21 +2,20 @@
 //!
 //! Invariant: where it goes is the target's alone. Nothing in a client's request names an address.
 
-use http_body_util::Either;
-use hyper::body::Body;
+use hyper::Method;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Uri};
-use hyper::{Method, Request};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::payload::Payload;
 use super::tunnel::Wanted;
 use crate::accept::Client;
 use crate::backends::Target;
-use crate::forward::hop_headers;
 use crate::forward::upload::RequestBody;
+use crate::forward::{self, hop_headers};
 
 /// Name of the request's id, both ways.
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -81,8 +80,9 @@ impl Outgoing {
         }
         // The wait for "100 Continue" is between the client and us.
         headers.remove(header::EXPECT);
-        // hyper writes the body's length, or chunks where it is not known.
+        // Framing is the connection's, host and perhaps the key are the target's.
         headers.remove(header::CONTENT_LENGTH);
+        headers.remove(header::HOST);
         headers.insert(X_REQUEST_ID, id);
         let forwarded = forwarded_for(&headers, client);
         headers.insert(X_FORWARDED_FOR, forwarded);
@@ -102,33 +102,49 @@ impl Outgoing {
     pub(super) const fn method(&self) -> &Method {
         &self.method
     }
+}
 
-    /// The request to one target.
-    #[must_use]
-    pub(super) fn to(&self, target: &Target, body: RequestBody) -> Request<RequestBody> {
-        let is_empty = matches!(&body, Either::Left(held) if held.is_end_stream());
-        let mut request = Request::new(body);
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = Uri::from(self.path_at(target));
-        let mut headers = self.headers.clone();
-        headers.insert(header::HOST, target.authority.clone());
-        if let Some(own) = &target.authorization {
-            headers.insert(header::AUTHORIZATION, own.clone());
-        }
-        if is_empty && [Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
-        *request.headers_mut() = headers;
-        request
+/// A request to one target.
+pub(super) struct ToTarget<'a> {
+    pub(super) outgoing: &'a Outgoing,
+    pub(super) target: &'a Target,
+    pub(super) payload: &'a mut Payload,
+}
+
+impl forward::Outgoing for ToTarget<'_> {
+    fn method(&self) -> &Method {
+        &self.outgoing.method
     }
 
-    fn path_at(&self, target: &Target) -> PathAndQuery {
-        if target.base_path.is_empty() {
-            return self.path.clone();
+    fn write_head(&self, to: &mut Vec<u8>) {
+        let Outgoing { method, path, headers } = self.outgoing;
+        let base = self.target.base_path.as_str();
+        for part in [method.as_str(), " ", base, path.as_str(), " HTTP/1.1\r\nhost: "] {
+            to.extend_from_slice(part.as_bytes());
         }
-        let joined = format!("{}{}", target.base_path, self.path);
-        PathAndQuery::try_from(joined).expect("invariant: a checked base path before a parsed path is a path")
+        to.extend_from_slice(self.target.authority.as_bytes());
+        to.extend_from_slice(b"\r\n");
+        let own = self.target.authorization.as_ref();
+        for (name, value) in
+            headers.iter().filter(|&(name, _)| own.is_none() || name != header::AUTHORIZATION)
+        {
+            write_field(to, name, value);
+        }
+        if let Some(own) = own {
+            write_field(to, &header::AUTHORIZATION, own);
+        }
     }
+
+    fn body(&mut self) -> RequestBody {
+        self.payload.body()
+    }
+}
+
+fn write_field(to: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    to.extend_from_slice(name.as_str().as_bytes());
+    to.extend_from_slice(b": ");
+    to.extend_from_slice(value.as_bytes());
+    to.extend_from_slice(b"\r\n");
 }
 
 /// The host that the client named: an absolute target counts before `Host` (RFC 9112, 3.2.2).

@@ -10,11 +10,11 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Version};
 use hyper_util::rt::TokioIo;
 use router_policy::Outcome;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use super::flight::Flight;
 use crate::accept::Client;
-use crate::forward::connect::Conn;
+use crate::forward::conn::Conn;
 use crate::forward::stream::Progress;
 
 /// What a client asked to switch to, and its side of the connection if it comes to that.
@@ -43,21 +43,26 @@ impl Wanted {
     }
 
     /// Runs the tunnel in a task of its own, which ends with its worker.
-    pub(super) fn start(self, engine_side: OnUpgrade, conn: Conn, flight: Flight, client: &Client) {
+    pub(super) fn start(self, mut conn: Conn, flight: Flight, client: &Client) {
         client.tunnel.begin();
         let (permit, client_side) = (client.permit.clone(), self.client_side);
         tokio::spawn(async move {
-            flight.ended(run(client_side, engine_side).await);
+            flight.ended(run(client_side, &mut conn).await);
+            conn.rest();
             drop((conn, permit));
         });
     }
 }
 
 /// Bytes both ways until both sides ended. A side that ends alone is told to the other, which may go on.
-async fn run(client_side: OnUpgrade, engine_side: OnUpgrade) -> Outcome {
+async fn run(client_side: OnUpgrade, conn: &mut Conn) -> Outcome {
     let Ok(client) = client_side.await else { return Outcome::ClientGone };
-    let Ok(engine) = engine_side.await else { return Outcome::UpstreamFailed };
-    let ended = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(engine)).await;
+    let mut client = TokioIo::new(client);
+    let (engine, begun) = conn.tunnel();
+    let ended = match client.write_all(&begun).await {
+        Ok(()) => copy_bidirectional(&mut client, engine).await,
+        Err(error) => Err(error),
+    };
     ended.map_or_else(of_break, |_bytes| Outcome::Completed)
 }
 
