@@ -14,17 +14,18 @@ use crate::paths::Workspace;
 use crate::run::{self, Running};
 use crate::setup::tools::CARGO_FUZZ;
 
-const TARGETS: [(&str, &str); 6] = [
+const TARGETS: [(&str, &str); 7] = [
     ("openai_body", "request bodies: the scanner beside serde_json, and the shape"),
     ("scrape", "metrics texts of engines"),
     ("prefix_ops", "placement under events in any order"),
     ("framing", "requests: the router cuts them as hyper does"),
+    ("answer", "answers: the router reads them as hyper does"),
     ("events", "streams of events: comments change none"),
     ("replay", "what is sent again, and what never"),
 ];
 
 /// What stands between clients and engines is fuzzed in each CI run, for so many seconds, all at once.
-const CI_TARGETS: [&str; 4] = ["openai_body", "framing", "events", "replay"];
+const CI_TARGETS: [&str; 5] = ["openai_body", "framing", "answer", "events", "replay"];
 const CI_SECONDS: u64 = 30;
 
 /// Bytes of an input at most: some 256-byte blocks, and windows of the scanner, in number.

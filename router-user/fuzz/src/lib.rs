@@ -3,10 +3,14 @@
 // Whole modules of which the targets use a part.
 #![allow(dead_code, reason = "the router uses the rest")]
 
+#[path = "../../src/forward/chunks.rs"]
+mod chunks;
 #[path = "../../src/forward/events.rs"]
 mod events;
 #[path = "../../src/accept/framing.rs"]
 mod framing;
+#[path = "../../src/forward/head.rs"]
+mod head;
 #[path = "../../src/backends/metrics_text.rs"]
 pub mod metrics_text;
 #[path = "../../src/parse/mod.rs"]
@@ -69,6 +73,38 @@ pub fn cut(bytes: &[u8]) -> Cut {
 /// Where the router stops when the bytes come in one read.
 pub fn stops_at(bytes: &[u8]) -> Option<usize> {
     framing::Framing::default().pass(bytes).err().map(|stop| stop.at)
+}
+
+/// An answer as the router reads it: its status and its body, if it came to its end.
+pub fn answered(bytes: &[u8], method: &hyper::Method, piece: usize) -> Option<(u16, Vec<u8>)> {
+    use head::{Framing, Head};
+    let mut rest = bytes;
+    loop {
+        let (Head { status, framing, .. }, len) = head::parse(rest, method).ok()??;
+        rest = &rest[len..];
+        let body = match framing {
+            _ if status.as_u16() == 101 => return None,
+            _ if status.is_informational() => continue,
+            Framing::Sized(length) => rest.get(..usize::try_from(length).ok()?)?.to_vec(),
+            Framing::ToClose => rest.to_vec(),
+            Framing::Chunked(chunks) => unchunked(chunks, rest, piece.max(1))?,
+        };
+        return Some((status.as_u16(), body));
+    }
+}
+
+/// The data of chunks that come in pieces, if their end comes.
+fn unchunked(mut chunks: chunks::Chunks, bytes: &[u8], piece: usize) -> Option<Vec<u8>> {
+    let mut data = Vec::new();
+    for mut input in bytes.chunks(piece) {
+        while let Some(found) = chunks.next(&mut input).ok()? {
+            data.extend_from_slice(found);
+        }
+        if chunks.is_ended() {
+            return Some(data);
+        }
+    }
+    None
 }
 
 /// A stream with a comment wherever the router may put one, its frames ending at `ends`.

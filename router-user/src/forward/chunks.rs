@@ -63,6 +63,19 @@ impl Chunks {
         while let Some((&byte, rest)) = input.split_first() {
             match self.at {
                 At::End => return Ok(None),
+                At::Size { digits: 0, .. } => {
+                    if let Some((size, rest)) = plain_size(input) {
+                        self.at = At::Data { left: size };
+                        *input = rest;
+                        continue;
+                    }
+                    self.at = self.step(byte)?;
+                }
+                At::DataCr if input.starts_with(b"\r\n") => {
+                    self.at = At::Size { digits: 0, size: 0 };
+                    *input = &input[2..];
+                    continue;
+                }
                 At::Data { left } => {
                     let here = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
                     let (data, rest) = input.split_at(here);
@@ -106,6 +119,24 @@ impl Chunks {
         self.unread += 1;
         if self.unread > UNREAD_BYTES_MAX { Err(BadChunks) } else { Ok(at) }
     }
+}
+
+/// The size of a chunk as nearly all of them begin: a few digits, a line's end, and that is all here. Not the last
+/// chunk's.
+fn plain_size(input: &[u8]) -> Option<(u64, &[u8])> {
+    const DIGITS: usize = 6;
+    let mut size = 0_u64;
+    for (at, &byte) in input.iter().enumerate().take(DIGITS + 1) {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            b'\r' if size > 0 && input.get(at + 1) == Some(&b'\n') => return Some((size, &input[at + 2..])),
+            _ => return None,
+        };
+        size = size << 4 | u64::from(digit);
+    }
+    None
 }
 
 #[cfg(test)]

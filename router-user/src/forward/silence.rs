@@ -1,10 +1,10 @@
 //! Silence within an answer: when to say something to the client, and when to break off.
 //!
 //! The clock is read when the engine is waited for, and one timer a stream fires about once per limit, however many
-//! bytes come. Invariant: before an answer's first byte nothing is broken off; a long prefill is no fault.
+//! bytes come; until it does it is not asked again. Invariant: before an answer's first byte nothing is broken off; a long prefill is no fault.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
@@ -33,11 +33,13 @@ pub(super) struct Silence {
     since: Option<Instant>,
     commented: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whom the timer wakes, and whether it was set for the end too.
+    set: Option<(Waker, bool)>,
 }
 
 impl Silence {
     pub(super) const fn new(limits: SilenceLimits) -> Self {
-        Self { limits, since: None, commented: None, timer: None }
+        Self { limits, since: None, commented: None, timer: None, set: None }
     }
 
     /// Something came.
@@ -55,6 +57,10 @@ impl Silence {
             self.commented = None;
             Instant::now()
         });
+        if self.is_set(cx, may_end) {
+            return Poll::Pending;
+        }
+        self.set = None;
         loop {
             let end = limits.idle.filter(|_| may_end).map(|after| since + after);
             let comment = limits.comment.map(|after| self.commented.unwrap_or(since) + after);
@@ -64,7 +70,10 @@ impl Silence {
             if timer.deadline() > next {
                 timer.as_mut().reset(next);
             }
-            ready!(timer.as_mut().poll(cx));
+            if timer.as_mut().poll(cx).is_pending() {
+                self.set = Some((cx.waker().clone(), may_end));
+                return Poll::Pending;
+            }
             let now = Instant::now();
             if end.is_some_and(|end| now >= end) {
                 return Poll::Ready(Due::End);
@@ -75,6 +84,12 @@ impl Silence {
             }
             timer.as_mut().reset(next);
         }
+    }
+
+    /// Whether the timer still runs, and no later than it is to fire: silences only begin later.
+    fn is_set(&self, cx: &Context<'_>, may_end: bool) -> bool {
+        let (Some(timer), Some((waker, for_end))) = (&self.timer, &self.set) else { return false };
+        *for_end == may_end && !timer.is_elapsed() && waker.will_wake(cx.waker())
     }
 }
 
