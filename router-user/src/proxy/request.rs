@@ -50,9 +50,14 @@ impl RequestIds {
             let mut rng = self.0.lock();
             (rng.next_u64(), rng.next_u64())
         };
-        HeaderValue::try_from(format!("{high:016x}{low:016x}"))
+        HeaderValue::from_bytes(&hex((u128::from(high) << 64) | u128::from(low)))
             .expect("invariant: hex digits are visible ASCII")
     }
+}
+
+/// All 32 digits; what `format!` does in a fraction of its time.
+fn hex(number: u128) -> [u8; 32] {
+    std::array::from_fn(|at| b"0123456789abcdef"[(number >> (124 - 4 * at)) as usize & 0xf])
 }
 
 fn is_honoured(id: &[u8]) -> bool {
@@ -172,7 +177,7 @@ fn forwarded_for(headers: &HeaderMap, client: &Client) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use super::{RequestIds, X_REQUEST_ID};
+    use super::{RequestIds, X_REQUEST_ID, hex};
     use hyper::HeaderMap;
     use hyper::header::HeaderValue;
 
@@ -191,6 +196,13 @@ mod tests {
         }
         let latin = HeaderMap::from_iter([(X_REQUEST_ID, HeaderValue::from_bytes(b"\xe9").unwrap())]);
         assert_eq!(ids.of(&latin).len(), 32);
+    }
+
+    #[test]
+    fn hex_digits_are_those_of_format() {
+        for number in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0f1e_2d3c_4b5a_6978] {
+            assert_eq!(hex(number), format!("{number:032x}").as_bytes());
+        }
     }
 
     #[test]
