@@ -27,13 +27,33 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 const KEPT: [HeaderName; 4] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::HOST, header::AUTHORIZATION];
 
+/// Which headers of one message end here.
+#[derive(Debug)]
+pub struct Hop {
+    /// By its `Connection`.
+    named: Vec<HeaderName>,
+}
+
+impl Hop {
+    /// Of a message with these headers. No allocation without `Connection`.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
+        let is_there = headers.contains_key(header::CONNECTION);
+        Self { named: if is_there { named_by_connection(headers) } else { Vec::new() } }
+    }
+
+    /// Whether this one does.
+    #[must_use]
+    pub fn ends(&self, name: &HeaderName) -> bool {
+        is_hop_by_hop(name) || self.named.contains(name)
+    }
+}
+
 /// Removes hop-by-hop headers and what `Connection` names. O(headers); no allocation where there are none.
 pub fn strip(headers: &mut HeaderMap) {
+    let hop = Hop::of(headers);
     // Few messages have any: one look at the names costs less than a search for each that may be there.
-    let mut ending: Vec<HeaderName> = headers.keys().filter(|&name| is_hop_by_hop(name)).cloned().collect();
-    if ending.contains(&header::CONNECTION) {
-        ending.extend(named_by_connection(headers));
-    }
+    let ending: Vec<HeaderName> = headers.keys().filter(|&name| hop.ends(name)).cloned().collect();
     for name in ending {
         headers.remove(name);
     }
