@@ -3,7 +3,10 @@
 //! Two steps: draining (nothing new is accepted, what is in flight goes on) and stopping (what is left is cut).
 //! Invariant: a step is never taken back, and a [`Switch`] that is dropped means stopping.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Poll, Waker};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -58,6 +61,42 @@ impl Ending {
         let _gone = self.0.wait_for(|now| *now >= phase).await;
     }
 
+    /// Drives `work` to its end; when this step is reached, `then` is told of it once. Where nothing was announced that
+    /// is looked at by one comparison a wake-up, since the work of a connection is woken for every token.
+    pub async fn tell<F: Future>(
+        mut self,
+        phase: Phase,
+        mut work: Pin<&mut F>,
+        then: impl FnOnce(Pin<&mut F>),
+    ) -> F::Output {
+        let known = self.clone();
+        let mut reached = pin!(self.reached(phase));
+        let mut then = Some(then);
+        // Who is woken when it is reached.
+        let mut registered: Option<Waker> = None;
+        poll_fn(|cx| {
+            let ended = work.as_mut().poll(cx);
+            let is_registered = registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+            if ended.is_ready() || then.is_none() || (is_registered && !known.is_outdated()) {
+                return ended;
+            }
+            if reached.as_mut().poll(cx).is_pending() {
+                registered = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            if let Some(then) = then.take() {
+                then(work.as_mut());
+            }
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Whether anything was announced since this was made or cloned.
+    fn is_outdated(&self) -> bool {
+        !matches!(self.0.has_changed(), Ok(false))
+    }
+
     /// The step now.
     #[must_use]
     pub fn phase(&self) -> Phase {
@@ -93,7 +132,15 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::{Pin, pin};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Poll;
+    use std::time::Duration;
+
     use super::{Phase, Switch};
+
+    const WITHIN: Duration = Duration::from_secs(5);
 
     #[tokio::test]
     async fn steps_are_never_taken_back() {
@@ -110,5 +157,46 @@ mod tests {
         let mut ending = Switch::default().listen();
         ending.reached(Phase::Stopping).await;
         assert_eq!(ending.phase(), Phase::Stopping);
+    }
+
+    /// Work that is woken again and again, and ends when it was told to.
+    #[tokio::test]
+    async fn work_is_told_once_whenever_the_step_comes() {
+        for wakes_before in [0, 1, 5] {
+            let (switch, told, mut polls) = (Switch::default(), AtomicU32::new(0), 0);
+            if wakes_before == 0 {
+                switch.go(Phase::Draining);
+            }
+            let work = poll_fn(|cx| {
+                polls += 1;
+                if polls == wakes_before {
+                    switch.go(Phase::Draining);
+                } else if polls < wakes_before {
+                    cx.waker().wake_by_ref();
+                }
+                if told.load(Ordering::Relaxed) > 0 { Poll::Ready(()) } else { Poll::Pending }
+            });
+            let tell = |_: Pin<&mut _>| _ = told.fetch_add(1, Ordering::Relaxed);
+            let work = pin!(work);
+            let listening = switch.listen();
+            let ended = tokio::time::timeout(WITHIN, listening.tell(Phase::Draining, work, tell)).await;
+            assert!(ended.is_ok(), "{wakes_before}: it was not told");
+            assert_eq!(told.into_inner(), 1, "{wakes_before}");
+        }
+    }
+
+    #[tokio::test]
+    async fn work_that_waits_is_woken_to_be_told() {
+        let switch = Switch::default();
+        let told = AtomicU32::new(0);
+        let work =
+            pin!(poll_fn(|_| if told.load(Ordering::Relaxed) > 0 { Poll::Ready(()) } else { Poll::Pending }));
+        let tell = |_: Pin<&mut _>| _ = told.fetch_add(1, Ordering::Relaxed);
+        let later = async {
+            tokio::task::yield_now().await;
+            switch.go(Phase::Stopping);
+        };
+        let ended = async { tokio::join!(switch.listen().tell(Phase::Draining, work, tell), later) };
+        assert!(tokio::time::timeout(WITHIN, ended).await.is_ok(), "it was not told");
     }
 }

@@ -94,6 +94,8 @@ impl AsyncRead for Checked {
     }
 }
 
+/// Not vectored, so that hyper copies an answer's pieces into the buffer that it has for heads: a token is small, and
+/// a list of pieces costs more than to copy them.
 impl AsyncWrite for Checked {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
@@ -105,17 +107,5 @@ impl AsyncWrite for Checked {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
     }
 }

@@ -185,7 +185,7 @@ async fn connection<S: Service>(
     stream: TcpStream,
     client: Client,
     service: Arc<S>,
-    mut ending: Ending,
+    ending: Ending,
 ) -> hyper::Result<()> {
     let (reset, is_1_0) = (Reset::default(), AtomicBool::new(false));
     let stream = Checked::new(stream, client.tunnel.clone(), reset.clone());
@@ -199,14 +199,8 @@ async fn connection<S: Service>(
         Ok::<_, std::convert::Infallible>(response)
     });
     let mut conn = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer).with_upgrades());
-    tokio::select! {
-        // The connection first: it is what there is to do nearly always.
-        biased;
-        ended = conn.as_mut() => return broken(ended, &reset, &is_1_0),
-        () = ending.reached(Phase::Draining) => {}
-    }
-    conn.as_mut().graceful_shutdown();
-    broken(conn.as_mut().await, &reset, &is_1_0)
+    let ended = ending.tell(Phase::Draining, conn.as_mut(), |conn| conn.graceful_shutdown()).await;
+    broken(ended, &reset, &is_1_0)
 }
 
 /// An HTTP/1.0 client knows the end of an answer without a length by the connection's: hyper says `keep-alive` to

@@ -6,32 +6,55 @@
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName};
 
-/// Headers that always end here.
-const HOP_BY_HOP: [HeaderName; 10] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("http2-settings"),
-];
+/// Whether a header always ends here.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+            | "http2-settings"
+    )
+}
 
 /// Headers that `Connection` cannot take away.
 const KEPT: [HeaderName; 4] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::HOST, header::AUTHORIZATION];
 
-/// Removes hop-by-hop headers and what `Connection` names. O(headers); no allocation without `Connection`.
-pub fn strip(headers: &mut HeaderMap) {
-    if headers.contains_key(header::CONNECTION) {
-        for name in named_by_connection(headers) {
-            headers.remove(name);
-        }
+/// Which headers of one message end here.
+#[derive(Debug)]
+pub struct Hop {
+    /// By its `Connection`.
+    named: Vec<HeaderName>,
+}
+
+impl Hop {
+    /// Of a message with these headers. No allocation without `Connection`.
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
+        let is_there = headers.contains_key(header::CONNECTION);
+        Self { named: if is_there { named_by_connection(headers) } else { Vec::new() } }
     }
-    for name in &HOP_BY_HOP {
+
+    /// Whether this one does.
+    #[must_use]
+    pub fn ends(&self, name: &HeaderName) -> bool {
+        is_hop_by_hop(name) || self.named.contains(name)
+    }
+}
+
+/// Removes hop-by-hop headers and what `Connection` names. O(headers); no allocation where there are none.
+pub fn strip(headers: &mut HeaderMap) {
+    let hop = Hop::of(headers);
+    // Few messages have any: one look at the names costs less than a search for each that may be there.
+    let ending: Vec<HeaderName> = headers.keys().filter(|&name| hop.ends(name)).cloned().collect();
+    for name in ending {
         headers.remove(name);
     }
 }

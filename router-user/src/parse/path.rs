@@ -64,6 +64,10 @@ const ADMINISTRATION: [&str; 29] = [
 /// not merely something above it.
 #[must_use]
 pub fn classify(method: &Method, path: &str, proxy_paths: &[String]) -> PathKind {
+    // Spelled as it stands here, as nearly always: what follows would find the same.
+    if method == Method::POST && INFERENCE.contains(&path) {
+        return PathKind::Inference;
+    }
     let Some(path) = normal(path) else { return PathKind::Refused };
     let path = path.as_str();
     let is_named = |p: &String| is_below(path, p) && (!is_administration(path) || is_administration(p));

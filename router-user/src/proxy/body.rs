@@ -3,13 +3,16 @@
 //! The bytes are kept as they came, to be forwarded unchanged. Invariant: what a body holds of the budget goes back
 //! when it is dropped.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming};
 use parking_lot::Mutex;
 
 use crate::error::ProxyError;
@@ -154,12 +157,10 @@ pub async fn read(
     let mut is_whole = true;
     let mut pace = Pace::new(limits.pause_max);
     loop {
-        let asked = Instant::now();
-        // A frame that is there costs no timer: `timeout` looks at the body first.
-        let frame = tokio::time::timeout(pace.patience(), body.frame()).await;
-        let Some(frame) = frame.map_err(|_elapsed| ProxyError::BodyStalled)? else { break };
+        let (frame, waited) = next(body, pace.patience()).await?;
+        let Some(frame) = frame else { break };
         let Ok(data) = frame.map_err(|_broken_off| ProxyError::ClientGone)?.into_data() else { continue };
-        pace.came(asked.elapsed(), data.len() as u64);
+        pace.came(waited, data.len() as u64);
         let length = pieces.len() + data.len() as u64;
         if length > limits.bytes_max {
             return Err(too_large);
@@ -178,6 +179,20 @@ pub async fn read(
     }
     let bytes = pieces.join();
     Ok(Begun { body: HeldBody { bytes, buffers: Arc::clone(buffers), _held: held }, is_whole })
+}
+
+/// The next frame, and how long it was waited for.
+async fn next(
+    body: &mut Incoming,
+    patience: Duration,
+) -> Result<(Option<Result<Frame<Bytes>, hyper::Error>>, Duration), ProxyError> {
+    // One that is there, as that of a small body is, costs neither a timer nor a look at the clock.
+    if let Poll::Ready(frame) = poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await {
+        return Ok((frame, Duration::ZERO));
+    }
+    let asked = Instant::now();
+    let frame = tokio::time::timeout(patience, body.frame()).await;
+    Ok((frame.map_err(|_elapsed| ProxyError::BodyStalled)?, asked.elapsed()))
 }
 
 /// Pieces of a body: the first as it is, joined only if there is a second.

@@ -235,7 +235,7 @@ fn switch(
     };
     let Answer { mut headers, conn, .. } = answer;
     hop_headers::strip(&mut headers);
-    upgrade.announce(&mut headers);
+    headers.extend(upgrade.announcement());
     upgrade.start(conn, flight, client);
     let mut response = Response::new(Either::Left(Full::default()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

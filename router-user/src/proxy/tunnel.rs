@@ -5,7 +5,7 @@
 
 use std::io;
 
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Version};
 use hyper_util::rt::TokioIo;
@@ -36,10 +36,9 @@ impl Wanted {
         Some(Self { protocol, client_side: hyper::upgrade::on(request) })
     }
 
-    /// Asks the next hop for the same, or tells the client that it got it.
-    pub(super) fn announce(&self, headers: &mut HeaderMap) {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, self.protocol.clone());
+    /// What asks the next hop for the same, or tells the client that it got it.
+    pub(super) fn announcement(&self) -> [(HeaderName, HeaderValue); 2] {
+        [(header::CONNECTION, HeaderValue::from_static("Upgrade")), (header::UPGRADE, self.protocol.clone())]
     }
 
     /// Runs the tunnel in a task of its own, which ends with its worker.

@@ -4,11 +4,18 @@
 //! it was read into: three of them were 24 KiB a stream, and the connection had to read each token into a new one. A
 //! reader of a few numbers, not a parser: an answer that has them elsewhere, or oddly, tells nothing.
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use router_policy::Usage;
 
 /// Bytes of the end that are looked at.
-const LOOKED_AT: usize = 2048;
+const LOOKED_AT: usize = 1024;
+
+/// Made once: that takes longer than to search.
+static USAGE: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"usage\""));
+static PROMPT: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"prompt_tokens\""));
+static COMPLETION: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"completion_tokens\""));
 
 /// The end of an answer that is passing.
 #[derive(Debug, Default)]
@@ -30,18 +37,19 @@ impl Tail {
 
     /// What the answer said.
     pub(super) fn usage(&self) -> Usage {
-        let usage = memmem::rfind(&self.end, b"\"usage\"").map_or(&[][..], |at| &self.end[at..]);
+        // The last of them: forwards, since only that way many bytes are looked at at once.
+        let usage = USAGE.find_iter(&self.end).last().map_or(&[][..], |at| &self.end[at..]);
         Usage {
-            prompt_tokens: number(usage, b"\"prompt_tokens\""),
-            completion_tokens: number(usage, b"\"completion_tokens\""),
+            prompt_tokens: number(usage, &PROMPT),
+            completion_tokens: number(usage, &COMPLETION),
             answer_bytes: self.bytes,
         }
     }
 }
 
 /// The whole number after a key.
-fn number(text: &[u8], key: &[u8]) -> Option<u64> {
-    let rest = &text[memmem::find(text, key)? + key.len()..];
+fn number(text: &[u8], key: &Finder<'_>) -> Option<u64> {
+    let rest = &text[key.find(text)? + key.needle().len()..];
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
     std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
