@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::tuning::Tuning;
 
-/// Seven eighths of 4 Mi, the most entries of a hash table of 4 Mi places: 42 bytes each when full.
+/// 168 MiB at 48 bytes each.
 const INDEX_BLOCKS_MAX: usize = (4 << 20) / 8 * 7;
 
 /// How a backend is chosen.

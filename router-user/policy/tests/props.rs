@@ -119,6 +119,46 @@ proptest! {
     }
 
     #[test]
+    fn an_index_that_is_full_keeps_its_bound_and_what_is_in_flight(
+        ops in prop::collection::vec((0_usize..3, 0_u8..12, prop::collection::vec(0_u8..3, 1..30)), 1..200),
+        blocks_max in 0_usize..300, capacity in 1_usize..100
+    ) {
+        let (mut trie, mut walk) = (Trie::new(blocks_max), Walk::default());
+        let mut out: Vec<(BackendId, Vec<u128>, u32, Option<Pin>)> = Vec::new();
+        for (backend, op, path) in ops {
+            let (id, chain) = (BackendId::new(backend).unwrap(), chain(&path));
+            if op < 5 && !out.is_empty() {
+                let (id, _, _, pin) = out.swap_remove(path.len() % out.len());
+                pin.into_iter().for_each(|pin| trie.unpin(id, pin, usize::from(op), capacity));
+            } else {
+                trie.walk(&chain, &mut walk);
+                let held = walk.leading_blocks(id);
+                let cut = trie.counters().cut_blocks;
+                let pin = trie.insert(id, &chain, &walk, capacity);
+                trie.walk(&chain, &mut walk);
+                let kept = walk.leading_blocks(id);
+                prop_assert!(kept >= held.min(capacity as u32) && pin.is_some() == (kept > 0));
+                prop_assert_eq!(u64::from(kept) + trie.counters().cut_blocks - cut, chain.len() as u64);
+                out.push((id, chain, kept, pin));
+            }
+            for b in 0..3 {
+                prop_assert!(trie.held_blocks(BackendId::new(b).unwrap()) <= capacity);
+            }
+            // Lists, and the path of the insertion, are not of the blocks.
+            prop_assert!(trie.bytes() <= 48 * blocks_max + 1024, "{} for {blocks_max}", trie.bytes());
+            for (id, chain, kept, _) in &out {
+                trie.walk(chain, &mut walk);
+                prop_assert!(walk.leading_blocks(*id) >= *kept, "{} of {kept}", walk.leading_blocks(*id));
+            }
+        }
+        for (id, _, _, pin) in out {
+            pin.into_iter().for_each(|pin| trie.unpin(id, pin, 0, capacity));
+        }
+        (0..3).for_each(|b| trie.clear(BackendId::new(b).unwrap()));
+        prop_assert!(trie.is_empty());
+    }
+
+    #[test]
     fn a_chain_does_not_depend_on_how_its_bytes_come(
         text in prop::collection::vec(any::<u8>(), 0..2000), cuts in prop::collection::vec(0_usize..2000, 0..9)
     ) {

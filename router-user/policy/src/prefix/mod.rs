@@ -1,8 +1,13 @@
 //! The prefix index: prompts as chains of block hashes, and which backend holds which block.
 
+mod age;
 pub mod block;
+mod path;
+mod run;
 mod slab;
 pub mod trie;
+mod walk;
 
 pub use block::{BLOCK_BYTES, BlockHash, Chain, ChainBuilder, HashKey};
-pub use trie::{Pin, Trie, TrieCounters, Walk};
+pub use trie::{Pin, Trie, TrieCounters};
+pub use walk::Walk;
