@@ -7,7 +7,7 @@
 mod events;
 #[path = "../../src/accept/framing.rs"]
 mod framing;
-#[path = "../../src/backends/metrics_text.rs"]
+#[path = "../../src/backends/metrics_text/mod.rs"]
 pub mod metrics_text;
 #[path = "../../src/parse/mod.rs"]
 pub mod parse;
