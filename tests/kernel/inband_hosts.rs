@@ -111,7 +111,7 @@ fn router(sandbox: &Sandbox, step: &str) {
             None if word == "heard" => wait_row(&account, id, |row| row.streaming == 1),
             Some(("reported", running)) => {
                 let running = Signal::known(running.parse().unwrap(), now());
-                policy.report_begins(id);
+                policy.report_begins(now(), id);
                 let report = Report { running, waiting: Signal::known(0, now()), ..Report::default() };
                 policy.report(now(), id, report);
             }

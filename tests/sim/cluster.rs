@@ -149,7 +149,7 @@ impl Cluster {
     fn scrape(&mut self) {
         for row in 0..self.engines.len() {
             let stats = self.engines[row].stats();
-            self.placement.report_begins(id(row));
+            self.placement.report_begins(self.now, id(row));
             let report = Report {
                 running: Signal::known(stats.running, self.now),
                 waiting: Signal::known(stats.waiting, self.now),

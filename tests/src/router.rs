@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use router_policy::{BackendId, BackendSpec, PolicyConfig, PolicyName};
 use router_user::app::{Router, RunningRouter};
-use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits};
+use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits, MetricsConfig};
 
 use crate::client::ask;
 use crate::wait;
@@ -47,6 +47,7 @@ pub fn backend(addr: SocketAddr) -> BackendConfig {
         base_path: String::new(),
         labels: Vec::new(),
         api_key: None,
+        metrics: MetricsConfig::default(),
     }
 }
 

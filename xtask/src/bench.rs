@@ -1,6 +1,6 @@
 //! `bench`: measurements that compare within one run, so that a noisy machine moves both sides.
 //!
-//! `hosts`, `http`, `instructions`, `kernel`, `peers`, `policy`: see there.
+//! `hosts`, `http`, `instructions`, `kernel`, `peers`, `policy`: see there. `pick` and `scrape` are benches of cargo.
 
 mod cgroup;
 mod hosts;
@@ -18,7 +18,7 @@ use crate::instructions;
 use crate::paths::Workspace;
 use crate::run;
 
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 8] = [
     ("peers", "CPU, delays, memory and the burst beside HAProxy, with their goals, on loopback (15 minutes)"),
     (
         "kernel",
@@ -29,6 +29,7 @@ const NAMES: [(&str, &str); 7] = [
         "TTFT of two routers' hosts over one router's, with agents that tell in band and without (8 minutes; root)",
     ),
     ("pick", "what reading and placing a request costs, by size of prompt, fleet and index (2 minutes)"),
+    ("scrape", "how fast metrics texts are read, and what watching 512 engines costs (1 minute)"),
     (
         "instructions",
         "user instructions of a request and of a stream, by callgrind (release build; 1 minute)",
@@ -58,7 +59,8 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
         Some("peers") => peers::run(ws, &args.rest),
         Some("kernel") => kernel::run(ws, &args.rest),
         Some("instructions") => instructions::release(ws),
-        Some("pick") => pick(ws),
+        Some("pick") => cargo_benches(ws, &PICK),
+        Some("scrape") => cargo_benches(ws, &[("router-user", "scrape")]),
         Some("hosts") => hosts::run(ws, &args.rest),
         Some("http") => http::run(ws, &args.rest),
         Some("policy") => policy::run(ws, &args.rest),
@@ -75,13 +77,15 @@ pub(crate) fn run(ws: &Workspace, args: &Args) -> Result<()> {
 }
 
 /// The cargo benches of what lies between a request's bytes and its placement.
-fn pick(ws: &Workspace) -> Result<()> {
-    for (package, bench) in [
-        ("router-user", "parse"),
-        ("router-policy", "pick"),
-        ("router-policy", "index"),
-        ("router-user", "owners"),
-    ] {
+const PICK: [(&str, &str); 4] = [
+    ("router-user", "parse"),
+    ("router-policy", "pick"),
+    ("router-policy", "index"),
+    ("router-user", "owners"),
+];
+
+fn cargo_benches(ws: &Workspace, benches: &[(&str, &str)]) -> Result<()> {
+    for (package, bench) in benches {
         println!("\n{package}, {bench}:");
         let mut cargo = run::cargo();
         cargo.args(["bench", "--quiet", "--locked", "-p", package, "--bench", bench]);

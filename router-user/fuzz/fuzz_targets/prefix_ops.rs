@@ -157,13 +157,15 @@ impl World {
             }
             Op::Ready(row, ready) => p.set_ready(id(row), ready),
             Op::List(row, m) => p.set_models(id(row), Models::Listed(vec![model(m).to_owned()], now)),
-            Op::ReportBegins(row) => p.report_begins(id(row)),
+            Op::ReportBegins(row) => p.report_begins(now, id(row)),
             Op::Report { row, running, waiting, kv_tokens, seats } => {
                 let report = Report {
                     running: signal(running, now),
                     waiting: signal(waiting, now),
                     kv_tokens: signal(kv_tokens, now),
                     seats: signal(seats, now),
+                    fingerprint: running.map(|n| u64::from(n) % 2),
+                    ..Report::default()
                 };
                 p.report(now, id(row), report);
             }

@@ -11,7 +11,7 @@ mod events;
 mod framing;
 #[path = "../../src/forward/head.rs"]
 mod head;
-#[path = "../../src/backends/metrics_text.rs"]
+#[path = "../../src/backends/metrics_text/mod.rs"]
 pub mod metrics_text;
 #[path = "../../src/parse/mod.rs"]
 pub mod parse;

@@ -29,10 +29,14 @@ pub struct Report {
     pub running: Signal<u32>,
     /// Requests waiting in the engine's queue.
     pub waiting: Signal<u32>,
+    /// Share of the KV pool that running requests hold, 0 to 1; the mean over several engines at one address.
+    pub kv_use: Signal<f64>,
     /// KV pool in tokens (`num_gpu_blocks` × `block_size`).
     pub kv_tokens: Signal<u64>,
     /// Seats, where the engine tells them (llama.cpp's `/slots`).
     pub seats: Signal<u32>,
+    /// Of everything the engine's text says of itself; equal for equal texts. `None` = nothing to compare.
+    pub fingerprint: Option<u64>,
 }
 
 /// Models an engine serves.

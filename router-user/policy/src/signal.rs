@@ -31,11 +31,27 @@ pub enum Why {
     Missing,
     /// The answer has the name with something that is no usable number.
     Malformed,
+    /// It says that nothing is there while requests of ours are.
+    Contradicted,
+    /// The text has not changed although the engine has work.
+    Frozen,
     /// Too old to be used.
     Stale,
 }
 
 impl Why {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NeverHeard,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Missing,
+        Self::Malformed,
+        Self::Contradicted,
+        Self::Frozen,
+        Self::Stale,
+    ];
+
     /// The reason as one word, for labels and status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -45,6 +61,8 @@ impl Why {
             Self::Refused => "refused",
             Self::Missing => "missing",
             Self::Malformed => "malformed",
+            Self::Contradicted => "contradicted",
+            Self::Frozen => "frozen",
             Self::Stale => "stale",
         }
     }
@@ -61,6 +79,14 @@ impl<T: Copy> Signal<T> {
         match self {
             Self::Known { value, .. } => Some(*value),
             Self::Unknown(_) => None,
+        }
+    }
+
+    /// Why it is unknown; `None` while it is known.
+    pub const fn why(&self) -> Option<Why> {
+        match self {
+            Self::Known { .. } => None,
+            Self::Unknown(why) => Some(*why),
         }
     }
 

@@ -161,7 +161,7 @@ fn frozen_unequal_gauges_do_not_get_the_whole_burst() {
     for step in 0..16_u64 {
         let now = Nanos(1_000_000_000 + step * 60_000_000);
         for (id, running) in ids().into_iter().zip([0, 1]) {
-            p.report_begins(id);
+            p.report_begins(now, id);
             let report = Report {
                 running: Signal::known(running, now),
                 waiting: Signal::known(0, now),
@@ -206,7 +206,7 @@ fn a_report_that_lags_behind_our_own_count_makes_nothing_stale() {
     let mut p = ready_pair(PolicyConfig::default(), 1);
     let [a, _] = ids();
     let d = p.pick_forced(Nanos(1), &chat(&["q".repeat(999)]), a).unwrap();
-    p.report_begins(a);
+    p.report_begins(Nanos(1), a);
     // The request ends between the engine's snapshot and its arrival here.
     end(&mut p, Nanos(2), d);
     let at = Nanos(3);

@@ -22,6 +22,7 @@ fn report(running: u32, seconds: f64) -> Report {
         waiting: Signal::known(0, at(seconds)),
         kv_tokens: Signal::known(50_000, at(seconds)),
         seats: Signal::known(9, at(seconds)),
+        ..Report::default()
     }
 }
 

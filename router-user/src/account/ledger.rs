@@ -158,14 +158,16 @@ impl Ledger {
 
     /// A scrape is being sent there.
     pub fn report_begins(&self, id: BackendId) {
-        self.placement.lock().report_begins(id);
-    }
-
-    /// What a scrape said.
-    pub fn report(&self, id: BackendId, report: Report) {
         let mut placement = self.placement.lock();
         let now = clock::now();
-        placement.report(now, id, report);
+        placement.report_begins(now, id);
+    }
+
+    /// What a scrape said. Returns it as it is kept: what cannot be true is unknown.
+    pub fn report(&self, id: BackendId, report: Report) -> Report {
+        let mut placement = self.placement.lock();
+        let now = clock::now();
+        placement.report(now, id, report)
     }
 
     /// The backend restarted: what it cached is gone.

@@ -57,8 +57,8 @@ impl ReportSink for Ledger {
         self.report_begins(id);
     }
 
-    fn report(&self, id: BackendId, report: Report) {
-        self.report(id, report);
+    fn report(&self, id: BackendId, report: Report) -> Report {
+        self.report(id, report)
     }
 
     fn models(&self, id: BackendId, models: Models) {

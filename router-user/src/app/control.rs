@@ -163,6 +163,7 @@ impl Source {
             pool: pool(snapshot.spec.model.as_deref()).to_owned(),
             snapshot,
             backoff_until: target.backoff_until(),
+            heard: target.heard(),
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
             suspect: None,

@@ -1,6 +1,8 @@
 //! The engines: who they are ([`registry`]), where they are ([`resolve`]), whether they answer ([`probe`]), what
-//! they say of their load ([`scrape`], over the pure [`metrics_text`]); [`watch`] asks each of them in turn.
+//! they say of their load ([`scrape`], over the pure [`metrics_text`]; [`finding`] says what is wrong with it); [`watch`] asks each of them in turn.
 
+mod answer;
+mod finding;
 pub mod metrics_text;
 pub mod probe;
 pub mod registry;
@@ -9,5 +11,5 @@ pub mod scrape;
 pub mod watch;
 
 pub use probe::Mark;
-pub use registry::{Registry, ScrapeFailure, Target};
+pub use registry::{Heard, MetricsAt, Registry, ScrapeFailure, Target};
 pub use watch::{ReportSink, WatchConfig, watch_all};

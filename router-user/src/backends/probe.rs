@@ -5,14 +5,15 @@
 //! bounded.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{AUTHORIZATION, HOST, USER_AGENT};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use router_policy::BackendId;
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::Target;
+use super::answer::{Sink, Whole};
 use super::scrape::listed;
 
 /// Called with each socket before it connects, so that the kernel's counts know it for a probe.
@@ -29,12 +31,15 @@ pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
 /// Bytes of a list of models at most.
 const MODELS_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of a body read past, of an answer whose status is all that counts.
+const IGNORED_BYTES_MAX: usize = 64 << 10;
+
 /// An answer of any status.
 #[derive(Debug)]
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
-    /// Its whole body.
+    /// Its whole body; empty unless the status is 200.
     pub body: Bytes,
 }
 
@@ -50,14 +55,28 @@ pub enum AskError {
     /// The answer is larger than is read.
     #[error("the answer is too large")]
     TooLarge,
+    /// The answer is packed in a way that is not read.
+    #[error("the answer cannot be read: {0}")]
+    Unreadable(&'static str),
     /// The connection broke off, or what came is no HTTP.
     #[error("no usable answer")]
     Broken(#[source] hyper::Error),
 }
 
-/// One engine and the connection for questions to it. Dropping it closes the connection.
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The whole path.
+    pub path: &'a str,
+    /// Sent as `Authorization`.
+    pub authorization: Option<&'a HeaderValue>,
+}
+
+/// One address of an engine and the connection for questions to it. Dropping it closes the connection.
 pub struct Prober {
     target: Arc<Target>,
+    addr: SocketAddr,
+    authority: HeaderValue,
     mark: Option<Mark>,
     timeout: Duration,
     connection: Option<Connection>,
@@ -73,7 +92,15 @@ impl Prober {
     /// A prober that is not connected. `timeout` is for each question, connecting included.
     #[must_use]
     pub fn new(target: Arc<Target>, timeout: Duration, mark: Option<Mark>) -> Self {
-        Self { target, mark, timeout, connection: None }
+        let (addr, authority) = (target.addr, target.authority.clone());
+        Self { target, addr, authority, mark, timeout, connection: None }
+    }
+
+    /// The same for the port that has the engine's metrics; `None` if that is the same port.
+    #[must_use]
+    pub fn of_metrics(target: &Arc<Target>, timeout: Duration, mark: Option<Mark>) -> Option<Self> {
+        let (addr, authority) = target.metrics.port_of_its_own.clone()?;
+        Some(Self { target: Arc::clone(target), addr, authority, mark, timeout, connection: None })
     }
 
     /// The engine asked.
@@ -82,15 +109,32 @@ impl Prober {
         &self.target
     }
 
-    /// Asks `GET path` below the backend's base path. A kept connection that turns out closed is replaced once.
-    /// Dropping the future closes the connection.
+    /// Asks for a path below the backend's base path, with its key. What is larger is too large.
     ///
     /// # Errors
     /// Why there is no answer.
     pub async fn ask(&mut self, path: &str, bytes_max: usize) -> Result<Answer, AskError> {
+        let target = Arc::clone(&self.target);
+        let path = format!("{}{path}", target.base_path);
+        let mut body = Whole::new(bytes_max);
+        let question = Question { path: &path, authorization: target.authorization.as_ref() };
+        let status = self.ask_into(&question, &mut body).await?;
+        Ok(Answer { status, body: body.into_bytes() })
+    }
+
+    /// Asks, and gives the body to `sink` if the status is 200. A kept connection that turns out closed is replaced
+    /// once. Dropping the future closes the connection.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn ask_into(
+        &mut self,
+        question: &Question<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<StatusCode, AskError> {
         let deadline = Instant::now() + self.timeout;
         if let Some(kept) = self.connection.take() {
-            match timeout_at(deadline, self.ask_over(kept, path, bytes_max)).await {
+            match timeout_at(deadline, self.ask_over(kept, question, sink)).await {
                 Ok(Err(AskError::Broken(_))) => {}
                 Ok(other) => return other,
                 Err(_) => return Err(AskError::Timeout),
@@ -99,18 +143,17 @@ impl Prober {
         let fresh = timeout_at(deadline, self.connect())
             .await
             .unwrap_or_else(|_| Err(AskError::Connect(io::ErrorKind::TimedOut.into())))?;
-        let asked = timeout_at(deadline, self.ask_over(fresh, path, bytes_max)).await;
+        let asked = timeout_at(deadline, self.ask_over(fresh, question, sink)).await;
         asked.unwrap_or(Err(AskError::Timeout))
     }
 
     async fn connect(&self) -> Result<Connection, AskError> {
-        let addr = self.target.addr;
-        let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let socket = if self.addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         let socket = socket.map_err(AskError::Connect)?;
         if let Some(mark) = &self.mark {
             mark(socket.as_fd(), self.target.id);
         }
-        let stream = socket.connect(addr).await.map_err(AskError::Connect)?;
+        let stream = socket.connect(self.addr).await.map_err(AskError::Connect)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(AskError::Broken)?;
         let mut driver = JoinSet::new();
         // The sender tells how the connection ends.
@@ -122,33 +165,44 @@ impl Prober {
     async fn ask_over(
         &mut self,
         mut over: Connection,
-        path: &str,
-        bytes_max: usize,
-    ) -> Result<Answer, AskError> {
+        question: &Question<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<StatusCode, AskError> {
         over.sender.ready().await.map_err(AskError::Broken)?;
-        let response = over.sender.send_request(self.request(path)).await.map_err(AskError::Broken)?;
+        let response = over.sender.send_request(self.request(question)).await.map_err(AskError::Broken)?;
         let status = response.status();
-        let body = match Limited::new(response.into_body(), bytes_max).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(e) if e.is::<LengthLimitError>() => return Err(AskError::TooLarge),
-            Err(e) => match e.downcast::<hyper::Error>() {
-                Ok(e) => return Err(AskError::Broken(*e)),
-                Err(_) => return Err(AskError::TooLarge),
-            },
-        };
+        let wanted = status == StatusCode::OK;
+        if wanted {
+            sink.begin(response.headers())?;
+        }
+        let (mut body, mut ignored) = (response.into_body(), 0);
+        while let Some(frame) = body.frame().await {
+            let Ok(piece) = frame.map_err(AskError::Broken)?.into_data() else { continue };
+            if wanted {
+                sink.take(&piece)?;
+                continue;
+            }
+            ignored += piece.len();
+            if ignored > IGNORED_BYTES_MAX {
+                // The status is all that counts; the connection is given up for it.
+                return Ok(status);
+            }
+        }
+        if wanted {
+            sink.end()?;
+        }
         self.connection = Some(over);
-        Ok(Answer { status, body })
+        Ok(status)
     }
 
-    fn request(&self, path: &str) -> Request<Empty<Bytes>> {
+    fn request(&self, question: &Question<'_>) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
-        let path = format!("{}{path}", self.target.base_path);
         *request.uri_mut() =
-            path.parse().expect("invariant: a base path came out of a URL, the rest is constant");
+            question.path.parse().expect("invariant: the configuration lets only paths of a URL through");
         let headers = request.headers_mut();
-        headers.insert(HOST, self.target.authority.clone());
-        headers.insert(USER_AGENT, hyper::header::HeaderValue::from_static("unlatch"));
-        if let Some(key) = &self.target.authorization {
+        headers.insert(HOST, self.authority.clone());
+        headers.insert(USER_AGENT, HeaderValue::from_static("unlatch"));
+        if let Some(key) = question.authorization {
             headers.insert(AUTHORIZATION, key.clone());
         }
         request
@@ -177,7 +231,7 @@ pub async fn models(prober: &mut Prober) -> Life {
         Err(AskError::Timeout) => Life::Busy,
         Err(e @ AskError::Connect(_)) => Life::NotThere(e),
         Err(e @ AskError::Broken(_)) => Life::Breaks(e),
-        Err(e @ AskError::TooLarge) => Life::DoesNotServe(e.to_string()),
+        Err(e @ (AskError::TooLarge | AskError::Unreadable(_))) => Life::DoesNotServe(e.to_string()),
     }
 }
 

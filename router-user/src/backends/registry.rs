@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use router_policy::{BackendId, Nanos};
 use tokio::sync::Notify;
 
+use super::metrics_text::Engine;
+
 /// One engine as the data plane needs it.
 #[derive(Debug)]
 pub struct Target {
@@ -27,11 +29,38 @@ pub struct Target {
     pub authorization: Option<hyper::header::HeaderValue>,
     /// Configured model (it makes the engine ready without being asked).
     pub has_configured_model: bool,
+    /// Where it tells its load.
+    pub metrics: MetricsAt,
+    heard: Mutex<Heard>,
     backoff: Mutex<Backoff>,
     failed: Notify,
     scrape_failures: [AtomicU64; ScrapeFailure::ALL.len()],
     /// Until when the engine asked to be left alone, nanoseconds.
     rest_until: AtomicU64,
+}
+
+/// Where an engine tells its load, and with which key.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsAt {
+    /// Whose names they are, if that is configured.
+    pub engine: Option<Engine>,
+    /// The whole path, if it is configured.
+    pub path: Option<String>,
+    /// Where to connect and what `Host` to send, if not as for requests.
+    pub port_of_its_own: Option<(SocketAddr, hyper::header::HeaderValue)>,
+    /// Sent as `Authorization`.
+    pub authorization: Option<hyper::header::HeaderValue>,
+}
+
+/// What is known of an engine's reports, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Whose names its text has.
+    pub engine: Option<Engine>,
+    /// What is wrong with it; `None` = nothing.
+    pub problem: Option<String>,
+    /// It says that it sleeps.
+    pub asleep: bool,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +112,8 @@ impl Target {
         authorization: Option<hyper::header::HeaderValue>,
         has_configured_model: bool,
     ) -> Self {
-        let (backoff, failed, scrape_failures, rest_until) = Default::default();
+        let (backoff, failed, scrape_failures, rest_until, heard) = Default::default();
+        let metrics = MetricsAt { authorization: authorization.clone(), ..MetricsAt::default() };
         Self {
             id,
             url,
@@ -92,11 +122,30 @@ impl Target {
             base_path,
             authorization,
             has_configured_model,
+            metrics,
+            heard,
             backoff,
             failed,
             scrape_failures,
             rest_until,
         }
+    }
+
+    /// The same, with its metrics elsewhere.
+    #[must_use]
+    pub fn with_metrics(self, metrics: MetricsAt) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// What is known of its reports.
+    #[must_use]
+    pub fn heard(&self) -> Heard {
+        self.heard.lock().clone()
+    }
+
+    /// Keeps what is known of its reports.
+    pub fn set_heard(&self, heard: Heard) {
+        *self.heard.lock() = heard;
     }
 
     /// A connection failed: no requests there for a while, doubling from `min` to `max`. Returns until when.

@@ -10,7 +10,7 @@ use hyper::header::HeaderValue;
 use router_common::limits::MAX_BACKENDS;
 use router_policy::{BackendId, BackendSpec};
 
-use super::Target;
+use super::{MetricsAt, Target};
 use crate::config::BackendConfig;
 
 /// The addresses of a backend's host, sorted, without repetition, of one family, at most [`MAX_BACKENDS`]. An
@@ -66,18 +66,35 @@ pub fn target(
 ) -> Result<Target, hyper::header::InvalidHeaderValue> {
     // The name, not the address: what a server in front of the engine goes by.
     let host = if backend.host.contains(':') { format!("[{}]", backend.host) } else { backend.host.clone() };
-    let authority = match backend.port {
-        80 => HeaderValue::try_from(host)?,
-        port => HeaderValue::try_from(format!("{host}:{port}"))?,
-    };
+    let authority = authority_at(&host, backend.port)?;
     let bearer = |key: &crate::config::Secret| {
         let mut value = HeaderValue::try_from(format!("Bearer {}", key.reveal()))?;
         value.set_sensitive(true);
         Ok(value)
     };
     let authorization = backend.api_key.as_ref().map(bearer).transpose()?;
+    let metrics = MetricsAt {
+        engine: backend.metrics.engine,
+        path: backend.metrics.path.clone(),
+        port_of_its_own: match backend.metrics.port.filter(|port| *port != backend.port) {
+            Some(port) => Some((SocketAddr::new(addr.ip(), port), authority_at(&host, port)?)),
+            None => None,
+        },
+        authorization: match (&backend.metrics.key, backend.metrics.port) {
+            (Some(key), _) => Some(bearer(key)?),
+            // Another port may be another's.
+            (None, Some(port)) if port != backend.port => None,
+            (None, _) => authorization.clone(),
+        },
+    };
     let base_path = backend.base_path.clone();
-    Ok(Target::new(id, spec.url.clone(), addr, authority, base_path, authorization, spec.model.is_some()))
+    let is_configured = spec.model.is_some();
+    let target = Target::new(id, spec.url.clone(), addr, authority, base_path, authorization, is_configured);
+    Ok(target.with_metrics(metrics))
+}
+
+fn authority_at(host: &str, port: u16) -> Result<HeaderValue, hyper::header::InvalidHeaderValue> {
+    if port == 80 { HeaderValue::try_from(host) } else { HeaderValue::try_from(format!("{host}:{port}")) }
 }
 
 #[cfg(test)]
@@ -130,5 +147,23 @@ mod tests {
         assert_eq!(t.authority, "[fd00::1]:8000");
         assert_eq!(t.authorization.as_ref().unwrap(), "Bearer k");
         assert!(t.has_configured_model && !format!("{t:?}").contains("Bearer"));
+    }
+
+    #[test]
+    fn a_key_goes_to_the_port_it_is_for() {
+        let id = BackendId::new(3).unwrap();
+        let key = |more: &str| {
+            let b = configured(&format!("http://h:8000,api-key-file=k{more}"));
+            let t = target(id, &b, &b.spec, "10.0.0.1:8000".parse().unwrap()).unwrap();
+            let port = t.metrics.port_of_its_own.as_ref().map(|(addr, host)| {
+                assert_eq!(host, "h:8002");
+                addr.port()
+            });
+            (port, t.metrics.authorization.is_some_and(|key| key == "Bearer k"))
+        };
+        assert_eq!(key(""), (None, true));
+        assert_eq!(key(",metrics-port=8000"), (None, true));
+        assert_eq!(key(",metrics-port=8002"), (Some(8002), false));
+        assert_eq!(key(",metrics-port=8002,metrics-key-file=k"), (Some(8002), true));
     }
 }

@@ -1,9 +1,10 @@
-//! One question for an engine's load: `/metrics`, and the seats of llama.cpp from `/slots`, to a [`Report`]. It also
+//! One question for an engine's load: its metrics, and the seats of llama.cpp from `/slots`, to a [`Report`]. It also
 //! reads the JSON that engines answer with, lists of slots and of models.
 //!
 //! What it cannot learn is unknown with its reason; it never fails otherwise. It says once, not at each scrape, when
-//! a gauge goes missing or comes back.
+//! something is wrong with an engine's reports, and when that is over.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -12,23 +13,34 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use super::ScrapeFailure;
-use super::metrics_text::{Engine, Parsed, TEXT_BYTES_MAX, parse};
-use super::probe::{AskError, Prober};
+use super::answer::Text;
+use super::finding::Finding;
+use super::metrics_text::{Engine, Kind, Parsed, TEXT_BYTES_MAX};
+use super::probe::{AskError, Prober, Question};
+use super::{Heard, ScrapeFailure, Target};
 use crate::clock;
 
 /// Least time between two scrapes of llama.cpp, counted from start to start with some slack for timers: a server
 /// whose `/metrics` is read more often notices clients that left a plain request late.
 const LLAMA_INTERVAL_MIN: Duration = Duration::from_millis(1_900);
 
+/// Where `trtllm-serve` has its text; at the usual path it has JSON.
+const TRTLLM_PATH: &str = "/prometheus/metrics";
+
 /// Models kept of a list, and bytes of a name; others are as if not listed.
 const MODELS_MAX: usize = 1024;
 const MODEL_BYTES_MAX: usize = 1024;
 
 /// What is remembered between scrapes of one engine.
-#[derive(Debug, Default)]
 pub struct Scraper {
-    engine: Engine,
+    target: Arc<Target>,
+    /// The connection for metrics, where they have a port of their own.
+    apart: Option<Prober>,
+    engine: Option<Engine>,
+    path: String,
+    /// Whether the other path may still be tried.
+    may_move: bool,
+    asleep: bool,
     seats: Option<Signal<u32>>,
     started: Option<Instant>,
     process_start_seconds: Option<f64>,
@@ -40,69 +52,124 @@ pub struct Scraper {
 pub struct Scraped {
     /// The report.
     pub report: Report,
-    /// Whether the engine's process is another one than at the last scrape.
-    pub restarted: bool,
-}
-
-/// What people are told of, once per change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Finding {
-    Complete,
-    Unknown { running: Option<Why>, waiting: Option<Why> },
-    NoAnswer(String),
+    /// Whether what the engine cached is gone: its process is another one than at the last scrape, or it fell asleep.
+    pub lost_cache: bool,
+    text: Result<Parsed, String>,
 }
 
 impl Scraper {
+    /// For an engine that was never asked. `apart` asks for metrics, if their port is not that of requests.
+    #[must_use]
+    pub fn new(target: Arc<Target>, apart: Option<Prober>) -> Self {
+        let (engine, path) = (target.metrics.engine, usual_path(&target));
+        Self {
+            apart,
+            engine,
+            path,
+            may_move: may_move(&target),
+            asleep: false,
+            seats: None,
+            started: None,
+            process_start_seconds: None,
+            said: None,
+            target,
+        }
+    }
+
     /// Whether it may be asked again already.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let early = |started: Instant| started.elapsed() < LLAMA_INTERVAL_MIN;
-        !(self.engine == Engine::LlamaCpp && self.started.is_some_and(early))
+        !(self.engine == Some(Engine::LlamaCpp) && self.started.is_some_and(early))
     }
 
-    /// Forgets what an engine told that is gone: another one may come back.
-    pub fn forget(&mut self) {
-        (self.engine, self.seats, self.process_start_seconds) = Default::default();
+    /// Whether the engine said last that it sleeps, or is paused: it would let requests wait for ever.
+    #[must_use]
+    pub const fn is_asleep(&self) -> bool {
+        self.asleep
     }
 
-    /// Asks the engine. Dropping the future closes the connection.
+    /// Forgets what an engine told that is gone, for the given reason: another one may come back.
+    pub fn forget(&mut self, why: &str) {
+        (self.seats, self.process_start_seconds, self.asleep) = Default::default();
+        (self.engine, self.path) = (self.target.metrics.engine, usual_path(&self.target));
+        self.may_move = may_move(&self.target);
+        self.target.set_heard(Heard { engine: self.engine, problem: Some(why.to_owned()), asleep: false });
+    }
+
+    /// Asks the engine; `prober` asks where requests go. Dropping the future closes the connection.
     pub async fn scrape(&mut self, prober: &mut Prober) -> Scraped {
         self.started = Some(Instant::now());
-        let answer = prober.ask("/metrics", TEXT_BYTES_MAX).await;
-        let (parsed, failure, finding) = match answer {
-            Ok(answer) if answer.status == StatusCode::OK => {
-                let parsed = parse(&answer.body, clock::now());
-                let finding = finding(&parsed.report);
-                let failure = (finding != Finding::Complete).then_some(ScrapeFailure::Incomplete);
-                (parsed, failure, finding)
+        // Names are sought only while something is wrong, or may be.
+        let with_names = self.said != Some(Finding::Complete);
+        let mut answer = self.read(prober, with_names).await;
+        if let Ok(Ok(parsed)) = &answer {
+            if parsed.kind == Kind::Json && self.may_move {
+                self.may_move = false;
+                let other_path = format!("{}{TRTLLM_PATH}", self.target.base_path);
+                let usual = std::mem::replace(&mut self.path, other_path);
+                let other = self.read(prober, true).await;
+                match &other {
+                    Ok(Ok(parsed)) if parsed.kind == Kind::Text => answer = other,
+                    _ => self.path = usual,
+                }
+            } else if !is_whole(&parsed.report) && !with_names {
+                answer = self.read(prober, true).await;
             }
-            Ok(answer) => {
-                let text = format!("status {}", answer.status.as_u16());
-                (unknown(Why::Refused), Some(ScrapeFailure::Refused), Finding::NoAnswer(text))
+        }
+        self.judge(prober, answer).await
+    }
+
+    /// One question for the text; a status other than 200 is the inner error.
+    async fn read(
+        &mut self,
+        prober: &mut Prober,
+        with_names: bool,
+    ) -> Result<Result<Parsed, StatusCode>, AskError> {
+        let question =
+            Question { path: &self.path, authorization: self.target.metrics.authorization.as_ref() };
+        let mut text = Text::new(with_names);
+        let prober = self.apart.as_mut().unwrap_or(prober);
+        match prober.ask_into(&question, &mut text).await? {
+            StatusCode::OK => Ok(Ok(text.into_reader().finish(clock::now(), self.target.metrics.engine))),
+            status => Ok(Err(status)),
+        }
+    }
+
+    async fn judge(
+        &mut self,
+        prober: &mut Prober,
+        answer: Result<Result<Parsed, StatusCode>, AskError>,
+    ) -> Scraped {
+        let (why, failure, text) = match answer {
+            Ok(Ok(parsed)) => {
+                if !is_whole(&parsed.report) {
+                    self.target.count_scrape_failure(ScrapeFailure::Incomplete);
+                }
+                return self.take(prober, parsed).await;
             }
-            Err(e) => {
-                let (why, failure) = match e {
-                    AskError::TooLarge => (Why::Malformed, ScrapeFailure::TooLarge),
-                    _ => (Why::Unreachable, ScrapeFailure::Unreachable),
-                };
-                (unknown(why), Some(failure), Finding::NoAnswer(e.to_string()))
-            }
+            Ok(Err(status)) => (Why::Refused, ScrapeFailure::Refused, format!("status {}", status.as_u16())),
+            Err(e @ AskError::TooLarge) => (Why::Malformed, ScrapeFailure::TooLarge, e.to_string()),
+            Err(e @ AskError::Unreadable(_)) => (Why::Malformed, ScrapeFailure::Incomplete, e.to_string()),
+            Err(e) => (Why::Unreachable, ScrapeFailure::Unreachable, e.to_string()),
         };
-        if let Some(failure) = failure {
-            prober.target().count_scrape_failure(failure);
-        }
-        if parsed.engine != Engine::Unknown {
-            self.engine = parsed.engine;
-        }
-        self.say(&prober.target().url, finding);
-        let restarted = self.is_restart(parsed.process_start_seconds);
-        let report = Report { seats: self.seats(prober).await, ..parsed.report };
-        Scraped { report, restarted }
+        self.target.count_scrape_failure(failure);
+        let report = Report { seats: self.seats(prober).await, ..unknown(why) };
+        Scraped { report, lost_cache: false, text: Err(text) }
+    }
+
+    async fn take(&mut self, prober: &mut Prober, parsed: Parsed) -> Scraped {
+        self.engine = parsed.engine.or(self.engine);
+        let falls_asleep = parsed.awake == Some(false) && !self.asleep;
+        self.asleep = parsed.awake.map_or(self.asleep, |awake| !awake);
+        let is_restart = self.is_restart(parsed.process_start_seconds);
+        let report = Report { seats: self.seats(prober).await, ..parsed.report.clone() };
+        Scraped { report, lost_cache: is_restart || falls_asleep, text: Ok(parsed) }
     }
 
     /// Seats of llama.cpp, asked once; others do not tell.
     async fn seats(&mut self, prober: &mut Prober) -> Signal<u32> {
-        if self.engine != Engine::LlamaCpp {
+        if self.engine != Some(Engine::LlamaCpp) {
             return Signal::default();
         }
         if self.seats.is_none() {
@@ -121,52 +188,62 @@ impl Scraper {
         self.process_start_seconds.replace(now).is_some_and(|before| before != now)
     }
 
-    fn say(&mut self, backend: &str, finding: Finding) {
-        if self.said.as_ref() == Some(&finding) {
+    /// Says what is wrong with a scrape, if that is new; `kept` is its report as far as it is believed.
+    pub fn say(&mut self, scraped: &Scraped, kept: &Report) {
+        let (finding, names) = match &scraped.text {
+            Ok(parsed) => (Finding::of(parsed, kept, self.target.metrics.engine), &parsed.names[..]),
+            Err(why) => (Finding::NoAnswer(why.clone()), &[][..]),
+        };
+        let heard = self.target.heard();
+        if self.said.as_ref() == Some(&finding) && heard.asleep == self.asleep && heard.engine == self.engine
+        {
             return;
         }
-        match &finding {
-            Finding::Complete if self.said.is_none() => {}
-            Finding::Complete => tracing::info!(backend, "the engine reports its load again"),
-            Finding::NoAnswer(why) => {
-                tracing::warn!(backend, why, "the engine does not report its load; own counts go on");
+        let (backend, problem) = (self.target.url.as_str(), finding.problem(names));
+        match &problem {
+            _ if self.said.as_ref() == Some(&finding) => {}
+            Some(problem) => {
+                tracing::warn!(backend, problem, "the engine's load is unknown; own counts go on");
             }
-            Finding::Unknown { running, waiting } => {
-                let gauges = [(self.engine.running_name(), running), (self.engine.waiting_name(), waiting)];
-                for (gauge, why) in gauges {
-                    if let Some(why) = why {
-                        tracing::warn!(
-                            backend,
-                            gauge,
-                            why = why.as_str(),
-                            "a gauge is unknown; own counts go on"
-                        );
-                    }
-                }
+            None if self.said.is_none() => {}
+            None => tracing::info!(backend, "the engine reports its load again"),
+        }
+        if heard.asleep != self.asleep {
+            match self.asleep {
+                true => tracing::warn!(backend, "the engine sleeps; it gets no requests"),
+                false => tracing::info!(backend, "the engine is awake again"),
             }
         }
+        self.target.set_heard(Heard { engine: self.engine, problem, asleep: self.asleep });
         self.said = Some(finding);
     }
 }
 
-fn unknown(why: Why) -> Parsed {
-    let report = Report {
-        running: Signal::Unknown(why),
-        waiting: Signal::Unknown(why),
-        kv_tokens: Signal::Unknown(why),
-        seats: Signal::default(),
-    };
-    Parsed { report, ..Parsed::default() }
+fn usual_path(target: &Target) -> String {
+    match (&target.metrics.path, target.metrics.engine) {
+        (Some(path), _) => path.clone(),
+        (None, Some(Engine::TrtLlm)) => format!("{}{TRTLLM_PATH}", target.base_path),
+        (None, _) => format!("{}/metrics", target.base_path),
+    }
 }
 
-fn finding(report: &Report) -> Finding {
-    let why = |signal: &Signal<u32>| match signal {
-        Signal::Known { .. } => None,
-        Signal::Unknown(why) => Some(*why),
-    };
-    match (why(&report.running), why(&report.waiting)) {
-        (None, None) => Finding::Complete,
-        (running, waiting) => Finding::Unknown { running, waiting },
+/// Whether the text may turn out to be elsewhere.
+const fn may_move(target: &Target) -> bool {
+    target.metrics.path.is_none() && target.metrics.engine.is_none()
+}
+
+fn is_whole(report: &Report) -> bool {
+    report.running.why().is_none() && report.waiting.why().is_none()
+}
+
+pub(super) fn unknown(why: Why) -> Report {
+    Report {
+        running: Signal::Unknown(why),
+        waiting: Signal::Unknown(why),
+        kv_use: Signal::Unknown(why),
+        kv_tokens: Signal::Unknown(why),
+        seats: Signal::default(),
+        fingerprint: None,
     }
 }
 
@@ -197,8 +274,10 @@ pub(super) fn listed(body: &[u8]) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Scraper, listed, slots};
-    use router_policy::{Signal, Why};
+    use super::{Scraper, Target, listed, slots};
+    use hyper::header::HeaderValue;
+    use router_policy::{BackendId, Signal, Why};
+    use std::sync::Arc;
 
     #[test]
     fn slots_are_counted_and_nothing_else_is_a_number_of_seats() {
@@ -222,7 +301,10 @@ mod tests {
 
     #[test]
     fn another_start_time_is_a_restart_and_an_absent_one_is_none() {
-        let mut s = Scraper::default();
+        let (id, addr) = (BackendId::new(0).unwrap(), "127.0.0.1:1".parse().unwrap());
+        let host = HeaderValue::from_static("h");
+        let target = Target::new(id, "http://h".into(), addr, host, String::new(), None, false);
+        let mut s = Scraper::new(Arc::new(target), None);
         let seen = [Some(5.0), None, Some(5.0), Some(6.0), Some(6.0)].map(|t| s.is_restart(t));
         assert_eq!(seen, [false, false, false, true, false]);
     }

@@ -1,6 +1,6 @@
 //! One task an engine: asks it each interval whether it serves and what it holds, and tells the sink.
 //!
-//! Rules. Ready = not backed off, and it serves or its model is configured. No connection is the one proof that an
+//! Rules. Ready = not backed off, not asleep, and it serves or its model is configured. No connection is the one proof that an
 //! engine is gone: it is backed off and not ready at once, and when it answers again its cache counts as lost. A
 //! question that is not answered in time changes nothing, for a busy engine does so too. After a failed connection,
 //! the data plane's too, the next question comes when the back-off ends, at the latest at the interval.
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Target;
 use super::probe::{Life, Mark, Prober, models};
-use super::scrape::Scraper;
+use super::scrape::{Scraper, unknown};
 use crate::clock;
 use crate::config::Config;
 
@@ -22,8 +22,8 @@ use crate::config::Config;
 pub trait ReportSink: Send + Sync {
     /// A scrape is about to be sent.
     fn report_begins(&self, id: BackendId);
-    /// What it said.
-    fn report(&self, id: BackendId, report: Report);
+    /// What it said. Returns what of it is believed.
+    fn report(&self, id: BackendId, report: Report) -> Report;
     /// What models the engine serves.
     fn models(&self, id: BackendId, models: Models);
     /// Whether requests may go there. Told at every round, changed or not.
@@ -76,9 +76,11 @@ pub async fn watch(target: Arc<Target>, sink: Arc<dyn ReportSink>, config: Watch
     if target.has_configured_model {
         sink.ready(target.id, true);
     }
+    let apart = Prober::of_metrics(&target, config.timeout, config.mark.clone());
+    let scraper = Scraper::new(Arc::clone(&target), apart);
     let prober = Prober::new(target, config.timeout, config.mark.clone());
     let mut watcher =
-        Watcher { prober, scraper: Scraper::default(), sink, config, state: State::New, gone: false };
+        Watcher { prober, scraper, sink, config, state: State::New, gone: false, was_ready: false };
     loop {
         let next = Instant::now() + watcher.config.interval;
         watcher.round().await;
@@ -103,6 +105,8 @@ struct Watcher {
     state: State,
     /// Connections were refused since it last answered.
     gone: bool,
+    /// At the last round.
+    was_ready: bool,
 }
 
 impl Watcher {
@@ -134,21 +138,44 @@ impl Watcher {
                 let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
                 self.enter(State::NotThere, "the engine is not there", &why);
                 self.gone = true;
-                self.scraper.forget();
-                self.sink.report(id, unreachable());
+                self.scraper.forget(&why);
+                self.sink.report(
+                    id,
+                    Report { seats: Signal::Unknown(Why::Unreachable), ..unknown(Why::Unreachable) },
+                );
                 false
             }
         };
-        let serves = self.state == State::Serves || target.has_configured_model;
-        self.sink.ready(id, serves && target.may_try(clock::now()));
-        if scrape && self.scraper.is_due() {
-            self.sink.report_begins(id);
-            let scraped = self.scraper.scrape(&mut self.prober).await;
-            if scraped.restarted {
-                self.sink.cache_lost(id);
+        let scrape = scrape && self.scraper.is_due();
+        // One that comes back is asked first whether it sleeps.
+        if scrape && !self.was_ready {
+            self.scrape(id).await;
+            self.tell_ready(&target);
+        } else {
+            self.tell_ready(&target);
+            if scrape {
+                self.scrape(id).await;
+                if self.was_ready && self.scraper.is_asleep() {
+                    self.tell_ready(&target);
+                }
             }
-            self.sink.report(id, scraped.report);
         }
+    }
+
+    fn tell_ready(&mut self, target: &Target) {
+        let serves = self.state == State::Serves || target.has_configured_model;
+        self.was_ready = serves && !self.scraper.is_asleep() && target.may_try(clock::now());
+        self.sink.ready(target.id, self.was_ready);
+    }
+
+    async fn scrape(&mut self, id: BackendId) {
+        self.sink.report_begins(id);
+        let scraped = self.scraper.scrape(&mut self.prober).await;
+        if scraped.lost_cache {
+            self.sink.cache_lost(id);
+        }
+        let kept = self.sink.report(id, scraped.report.clone());
+        self.scraper.say(&scraped, &kept);
     }
 
     /// It was there when it was asked: no back-off, and no cache if it was away.
@@ -187,15 +214,6 @@ impl Watcher {
                 }
             }
         }
-    }
-}
-
-fn unreachable() -> Report {
-    Report {
-        running: Signal::Unknown(Why::Unreachable),
-        waiting: Signal::Unknown(Why::Unreachable),
-        kv_tokens: Signal::Unknown(Why::Unreachable),
-        seats: Signal::Unknown(Why::Unreachable),
     }
 }
 

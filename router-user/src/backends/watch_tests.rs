@@ -143,8 +143,9 @@ impl ReportSink for Told {
     fn report_begins(&self, _: BackendId) {
         *self.begun.lock() += 1;
     }
-    fn report(&self, _: BackendId, report: Report) {
-        self.reports.lock().push(report);
+    fn report(&self, _: BackendId, report: Report) -> Report {
+        self.reports.lock().push(report.clone());
+        report
     }
     fn models(&self, _: BackendId, models: Models) {
         self.models.lock().push(models);

@@ -1,11 +1,11 @@
-//! The client that commands play: one streamed request on a connection of its own.
+//! The client that commands play: one request on a connection of its own.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -87,6 +87,29 @@ pub(super) async fn ask_noting(
     ensure!(text.trim_end().ends_with("data: [DONE]"), "the stream did not end as it should");
     let (prompt_tokens, cached_tokens) = usage(&text).context("the stream has no usage")?;
     Ok(Answer { engine, ttft: first - sent, first, ended, prompt_tokens, cached_tokens })
+}
+
+/// Asks `GET path` once and gives the body, of so many bytes at most. Blocks.
+///
+/// # Errors
+/// There is no answer in time, or none of status 200.
+pub(super) fn get(to: SocketAddr, path: &str, timeout: Duration, bytes_max: usize) -> anyhow::Result<Bytes> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let answer = async {
+            let stream = TcpStream::connect(to).await.context("cannot connect")?;
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+            let driver = tokio::spawn(connection);
+            let request = Request::get(path).header("host", to.to_string()).body(Full::new(Bytes::new()))?;
+            let response = sender.send_request(request).await.context("no answer")?;
+            ensure!(response.status().is_success(), "status {}", response.status());
+            let body = Limited::new(response.into_body(), bytes_max).collect().await;
+            driver.abort();
+            Ok(body.map_err(|e| anyhow::anyhow!("the answer broke off: {e}"))?.to_bytes())
+        };
+        tokio::time::timeout(timeout, answer).await.context("no answer in time")?
+    })
 }
 
 fn usage(stream: &str) -> Option<(u64, u64)> {

@@ -4,6 +4,7 @@
 //! Needs no running router, only the right to open the pins.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,8 +15,12 @@ use router_policy::Nanos;
 use serde::Serialize;
 
 mod engines;
+#[cfg(test)]
+pub(super) mod example_tests;
+mod reports;
 
 pub(super) use engines::Engine;
+pub(super) use reports::Reported;
 
 use super::output;
 use super::pins::PinArgs;
@@ -38,8 +43,24 @@ pub struct StatusArgs {
     /// Suspect a backend that leaves requests without a byte for so long while any other answers; 0s: none
     #[arg(long, value_name = "TIME", env = "UNLATCH_SUSPECT_AFTER", default_value = "30s", value_parser = silence)]
     suspect_after: Duration,
+    /// Ask the router that answers here what the engines report; off: no router is asked
+    #[arg(long, value_name = "ADDR|off", env = "UNLATCH_ADMIN_LISTEN", default_value = "127.0.0.1:8002", value_parser = admin)]
+    admin: Admin,
     #[command(flatten)]
     pins: PinArgs,
+}
+
+/// Where a router is asked, if one is.
+#[derive(Clone, Copy, Debug)]
+struct Admin(Option<SocketAddr>);
+
+fn admin(text: &str) -> Result<Admin, String> {
+    if text == "off" {
+        return Ok(Admin(None));
+    }
+    text.parse()
+        .map(|addr| Admin(Some(addr)))
+        .map_err(|_| format!("`{text}` is no address like 127.0.0.1:8002"))
 }
 
 fn silence(text: &str) -> Result<Duration, String> {
@@ -52,6 +73,8 @@ pub(super) struct Status {
     pub(super) pins: String,
     pub(super) workers: Vec<Worker>,
     pub(super) attached: Vec<Attached>,
+    /// Where the backends' reports come from, or why there are none.
+    pub(super) reports: String,
     pub(super) backends: Vec<Backend>,
     pub(super) engines: Vec<Engine>,
 }
@@ -100,6 +123,8 @@ pub(super) struct Backend {
     pub(super) zero_windows: Option<u64>,
     /// What the kernel sees of a backend that stalls or dies.
     pub(super) suspect: Option<Suspect>,
+    /// What the engine reports, as a router heard it; none if no router was asked, or it does not know the backend.
+    pub(super) report: Option<Reported>,
 }
 
 /// A bad sign.
@@ -136,13 +161,14 @@ pub(super) struct Share {
 /// # Errors
 /// The answer cannot be written.
 pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let status = match read(&args.pins.pin_dir, args.suspect_after) {
+    let mut status = match read(&args.pins.pin_dir, args.suspect_after) {
         Ok(status) => status,
         Err(error) => {
             output::tell(format_args!("unlatch status: {error}"));
             return Ok(ExitCode::from(UNAVAILABLE));
         }
     };
+    reports::add(&mut status, args.admin.0);
     let text = if args.json { serde_json::to_string_pretty(&status)? + "\n" } else { table(&status) };
     output::answer(&text).map(|()| ExitCode::SUCCESS)
 }
@@ -182,6 +208,7 @@ pub(super) fn read(pin_dir: &Path, suspect_after: Duration) -> Result<Status, Ke
                 backend(row, &workers, &kernel, suspicion)
             })
             .collect(),
+        reports: "not asked for".to_owned(),
         workers: workers.iter().map(|&(slot, worker)| Worker { slot, pid: worker.pid }).collect(),
     })
 }
@@ -226,6 +253,7 @@ fn backend(
             seconds: suspicion.seconds,
             why: suspicion.to_string(),
         }),
+        report: None,
     }
 }
 
@@ -246,7 +274,7 @@ fn heading(status: &Status) -> String {
     let pids: Vec<String> = status.workers.iter().map(|w| format!("{} (slot {})", w.pid, w.slot)).collect();
     let mut text = format!("pins     {}\n", status.pins);
     let routers = if pids.is_empty() { "none".to_owned() } else { pids.join(", ") };
-    let _ = writeln!(text, "routers  {routers}\n");
+    let _ = writeln!(text, "routers  {routers}\nreports  {}\n", status.reports);
     text
 }
 
@@ -279,5 +307,5 @@ fn backends(status: &Status) -> String {
             let _ = writeln!(text, "suspect  {}: {}", b.url, suspect.why);
         }
     }
-    text
+    text + &reports::table(&status.backends)
 }

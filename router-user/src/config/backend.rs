@@ -8,7 +8,8 @@ use hyper::Uri;
 use router_policy::BackendSpec;
 
 use super::values::{decimal, integer};
-use super::{BackendConfig, Secret};
+use super::{BackendConfig, MetricsConfig, Secret};
+use crate::backends::metrics_text::Engine;
 
 /// Characters of a label's key or value at most.
 const LABEL_CHARS_MAX: usize = 128;
@@ -59,13 +60,33 @@ fn set(
             }
             Ok(())
         }
-        "api-key-file" => {
-            let text = read(Path::new(value)).map_err(|e| format!("cannot read {value}: {e}"))?;
-            once(&mut backend.api_key, parse_key(&text)?)
+        "api-key-file" => once(&mut backend.api_key, key_in(value, read)?),
+        "engine" => once(&mut backend.metrics.engine, Engine::parse(value).ok_or_else(engines)?),
+        "metrics-path" => once(&mut backend.metrics.path, parse_path(value)?),
+        "metrics-port" => {
+            let port = integer(value, 1..=u64::from(u16::MAX))?;
+            once(&mut backend.metrics.port, u16::try_from(port).unwrap_or(u16::MAX))
         }
-        _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, api-key-file)"
+        "metrics-key-file" => once(&mut backend.metrics.key, key_in(value, read)?),
+        _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, api-key-file, \
+                  engine, metrics-path, metrics-port, metrics-key-file)"
             .to_owned()),
     }
+}
+
+fn engines() -> String {
+    let names: Vec<_> = Engine::ALL.iter().map(|e| e.as_str()).collect();
+    format!("none of {}", names.join(", "))
+}
+
+fn parse_path(text: &str) -> Result<String, String> {
+    let is_path = text.starts_with('/') && !text.contains(['?', '#']) && text.parse::<Uri>().is_ok();
+    if is_path { Ok(text.to_owned()) } else { Err(format!("`{text}` is no path like /metrics")) }
+}
+
+fn key_in(path: &str, read: &dyn Fn(&Path) -> io::Result<String>) -> Result<Secret, String> {
+    let text = read(Path::new(path)).map_err(|e| format!("cannot read {path}: {e}"))?;
+    parse_key(&text)
 }
 
 fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
@@ -119,12 +140,13 @@ fn from_url(text: &str) -> Result<BackendConfig, String> {
         base_path,
         labels: Vec::new(),
         api_key: None,
+        metrics: MetricsConfig::default(),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BackendConfig, parse};
+    use super::{BackendConfig, Engine, parse};
     use std::io;
     use std::path::Path;
 
@@ -173,6 +195,10 @@ mod tests {
         assert_eq!((b.spec.kv_tokens, b.spec.weight), (Some(5000), Some(0.5)));
         assert_eq!(b.labels, [("zone".to_owned(), "a".to_owned()), ("tier".to_owned(), "b".to_owned())]);
         assert_eq!(b.api_key.unwrap().reveal(), "sk-secret");
+        assert!(b.metrics.engine.is_none() && b.metrics.path.is_none() && b.metrics.port.is_none());
+        let m = ok("http://h:1,engine=triton,metrics-path=/m,metrics-port=8002,metrics-key-file=key").metrics;
+        assert_eq!((m.engine, m.path.as_deref(), m.port), (Some(Engine::Triton), Some("/m"), Some(8002)));
+        assert_eq!(m.key.unwrap().reveal(), "sk-secret");
     }
 
     #[test]
@@ -194,6 +220,13 @@ mod tests {
             ("http://h,max-num-seqs=x", "whole number"),
             ("http://h,weight=0", "no number"),
             ("http://h,labels=x", "key:value"),
+            ("http://h,engine=vlm", "none of vllm, sglang"),
+            ("http://h,metrics-path=metrics", "no path"),
+            ("http://h,metrics-path=/a b", "no path"),
+            ("http://h,metrics-path=/a?b", "no path"),
+            ("http://h,metrics-port=0", "whole number"),
+            ("http://h,metrics-port=65536", "whole number"),
+            ("http://h,metrics-key-file=empty", "no key"),
             ("http://h,api-key-file=nowhere", "cannot read nowhere"),
             ("http://h,api-key-file=empty", "no key"),
         ] {

@@ -21,8 +21,10 @@ pub const KEYS: [Key; 63] = [
         default: "",
         arity: Arity::Many,
         help: "An engine: http://HOST[:PORT][/BASE], then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
-               kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], api-key-file=. At most 256; none: every request \
-               is answered 503",
+               kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], api-key-file=; of its metrics: engine= (vllm, \
+               sglang, tgi, llamacpp, trtllm, triton; else as the text shows), metrics-path= (else /metrics below BASE), \
+               metrics-port=, metrics-key-file= (else its api-key-file, at its own port only). At most 256; none: every \
+               request is answered 503",
     },
     one(
         "policy",

@@ -9,6 +9,7 @@ use std::time::Duration;
 use router_policy::{BackendSpec, PolicyConfig};
 
 use crate::account::suspect::SUSPECT_AFTER;
+use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
 pub mod backend;
@@ -151,6 +152,21 @@ pub struct BackendConfig {
     pub labels: Vec<(String, String)>,
     /// Key sent as `Authorization: Bearer …` instead of the client's.
     pub api_key: Option<Secret>,
+    /// Where it tells its load.
+    pub metrics: MetricsConfig,
+}
+
+/// Where an engine tells its load, as far as that is not as usual.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsConfig {
+    /// Whose names they are; `None` = as the text shows.
+    pub engine: Option<Engine>,
+    /// The path, whole; `None` = `/metrics` below the backend's path.
+    pub path: Option<String>,
+    /// The port; `None` = the backend's.
+    pub port: Option<u16>,
+    /// Key sent there; `None` = the backend's, if the port is the backend's.
+    pub key: Option<Secret>,
 }
 
 /// A text that is never printed.

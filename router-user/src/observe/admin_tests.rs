@@ -15,6 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{Admin, serve};
 use crate::account::{KernelRow, Sign, Suspicion};
+use crate::backends::Heard;
+use crate::backends::metrics_text::Engine;
 use crate::observe::IndexStatus;
 use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
@@ -60,6 +62,7 @@ fn backend(row: usize) -> BackendStatus {
         snapshot,
         backoff_until: Nanos(0),
         scrape_failures: [0, 1, 0, 0],
+        heard: Heard { engine: Some(Engine::Vllm), problem: Some("x is missing".to_owned()), asleep: false },
         kernel: Some(KernelRow { load: KERNEL, has_phases: true }),
         suspect: Some(Suspicion { sign: Sign::Silent, seconds: 31.25, requests: 7 }),
     }
@@ -78,6 +81,7 @@ fn source() -> Arc<Fixed> {
     silent.backoff_until = Nanos(12_000_000_000);
     silent.kernel = None;
     silent.suspect = None;
+    silent.heard = Heard { asleep: true, ..Heard::default() };
     let kernel = KernelStatus { line: "counts".to_owned(), programs: vec![("track_conns", true)] };
     let (policy, uptime) = (PolicyName::PrefixCost, Duration::from_secs(5));
     Arc::new(Fixed(Mutex::new(Status {
@@ -121,6 +125,9 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
         r#"unlatch_backend_state{backend="http://b0",state="ready"} 1"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="ready"} 0"#.to_owned(),
         r#"unlatch_backend_state{backend="http://b1",state="backed_off"} 1"#.to_owned(),
+        r#"unlatch_backend_report_state{backend="http://b0",state="never_heard"} 1"#.to_owned(),
+        r#"unlatch_backend_report_state{backend="http://b0",state="known"} 0"#.to_owned(),
+        r#"unlatch_backend_report_state{backend="http://b1",state="asleep"} 1"#.to_owned(),
         r#"unlatch_kernel_attached{program="track_conns"} 1"#.to_owned(),
         r#"unlatch_scrape_failures_total{backend="http://b0",reason="refused"} 1"#.to_owned(),
     ] {
@@ -129,6 +136,7 @@ async fn gauges_are_there_where_known_and_absent_where_not() {
     for name in [
         "reported_running",
         "reported_waiting",
+        "reported_kv_use",
         "report_age_seconds",
         "in_band_in_flight",
         "in_band_age_seconds",
@@ -154,6 +162,12 @@ async fn status_tells_every_backend_and_why_a_value_is_unknown() {
     assert_eq!(a["in_flight"], serde_json::json!({"own": 3, "others": 2}));
     assert_eq!(a["running"], serde_json::json!({"value": 4, "age_seconds": 2.0}));
     assert_eq!(a["waiting"], serde_json::json!({"value": null, "why": "never_heard"}));
+    assert_eq!(
+        a["report"],
+        serde_json::json!({"state": "never_heard", "engine": "vllm", "problem": "x is missing"}),
+        "one of two gauges is unknown"
+    );
+    assert_eq!(b["report"]["state"], "asleep");
     assert_eq!(a["seats"], serde_json::json!({"value": 4, "source": "proven_by_use"}));
     assert_eq!((&a["kernel"]["conns"], &a["models"]), (&6.into(), &serde_json::json!(["m"])));
     assert_eq!((&b["state"], &b["backoff_seconds"]), (&"backed_off".into(), &2.0.into()));

@@ -5,6 +5,7 @@ pub mod admin;
 pub mod agent;
 mod encode;
 pub mod metrics;
+mod reports;
 pub mod status;
 pub mod tracing;
 

@@ -14,8 +14,9 @@ use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats
 use serde_json::{Value, json};
 
 use super::encode::{counters, gauges};
+use super::reports;
 use crate::account::{KernelRow, Sign, Suspicion};
-use crate::backends::ScrapeFailure;
+use crate::backends::{Heard, ScrapeFailure};
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
 pub trait StatusSource: Send + Sync {
@@ -77,6 +78,8 @@ pub struct BackendStatus {
     pub backoff_until: Nanos,
     /// Scrapes that brought no usable report, in the order of [`ScrapeFailure::ALL`].
     pub scrape_failures: [u64; ScrapeFailure::ALL.len()],
+    /// What is known of its reports, beside their values.
+    pub heard: Heard,
     /// What the kernel sees of it; `None` without it.
     pub kernel: Option<KernelRow>,
     /// Whether that is a bad sign.
@@ -96,6 +99,7 @@ impl BackendStatus {
         match (self.snapshot.ready, now < self.backoff_until) {
             (true, _) => "ready",
             (false, true) => "backed_off",
+            (false, false) if self.heard.asleep => "asleep",
             (false, false) => "not_ready",
         }
     }
@@ -128,6 +132,8 @@ impl BackendStatus {
             "in_band": signal(&s.in_band, now),
             "running": signal(&s.report.running, now),
             "waiting": signal(&s.report.waiting, now),
+            "kv_use": signal(&s.report.kv_use, now),
+            "report": reports::json(self),
             "seats": { "value": seats, "source": seats_source },
             "kv_tokens": s.kv_tokens,
             "decode_seconds": learned(s.decode_seconds),
@@ -228,7 +234,7 @@ impl fmt::Debug for StatusCollector {
 /// One gauge of every backend: name, help, and its value where it is known.
 type BackendGauge = (&'static str, &'static str, fn(&BackendStatus, Nanos) -> Option<f64>);
 
-const BACKEND_GAUGES: [BackendGauge; 13] = [
+const BACKEND_GAUGES: [BackendGauge; 14] = [
     ("unlatch_backend_in_flight", "Requests in flight, over the host's router processes", |b, _| {
         Some(b.in_flight() as f64)
     }),
@@ -237,6 +243,9 @@ const BACKEND_GAUGES: [BackendGauge; 13] = [
     }),
     ("unlatch_backend_reported_waiting", "Requests waiting in the engine, as it last said", |b, _| {
         b.snapshot.report.waiting.value().map(f64::from)
+    }),
+    ("unlatch_backend_reported_kv_use", "Share of its KV pool in use, as the engine last said", |b, _| {
+        b.snapshot.report.kv_use.value()
     }),
     ("unlatch_backend_report_age_seconds", "Seconds since the engine's last usable report", |b, now| {
         b.snapshot.report.running.age_seconds(now)
@@ -272,7 +281,7 @@ const BACKEND_GAUGES: [BackendGauge; 13] = [
     }),
 ];
 
-const STATES: [&str; 3] = ["ready", "not_ready", "backed_off"];
+const STATES: [&str; 4] = ["ready", "not_ready", "backed_off", "asleep"];
 
 impl Collector for StatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -297,6 +306,7 @@ impl Collector for StatusCollector {
             STATES.map(|s| ([("backend", b.url.as_str()), ("state", s)], u32::from(s == now_in)))
         });
         gauges(&mut encoder, "unlatch_backend_state", "1 for the state the backend is in", states)?;
+        reports::encode(&mut encoder, &status.backends)?;
         let suspects = status.backends.iter().filter(|b| b.kernel.is_some()).flat_map(|b| {
             let now = b.suspect.map(|suspicion| suspicion.sign);
             Sign::ALL

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::credible::{Had, Watched};
 use super::ewma::Ewma;
 use super::learned::Learned;
 use super::seats::SeatLearner;
@@ -76,6 +77,7 @@ pub struct EngineLoad {
     /// Most requests in flight since the last report was asked for.
     peak_since_report: u32,
     dispatched_since_report: u32,
+    watched: Watched,
     decode_seconds: Ewma,
     prefill_rate: Ewma,
     chars_per_token: Ewma,
@@ -101,6 +103,7 @@ impl EngineLoad {
             waiting_checked: Nanos(0),
             peak_since_report: 0,
             dispatched_since_report: 0,
+            watched: Watched::default(),
             decode_seconds: Ewma::new(tuning.decode_gain),
             prefill_rate: Ewma::new(tuning.prefill_rate_gain),
             chars_per_token: Ewma::new(tuning.chars_per_token_gain),
@@ -178,13 +181,21 @@ impl EngineLoad {
     }
 
     /// A report is asked for.
-    pub fn report_begins(&mut self) {
+    pub fn report_begins(&mut self, now: Nanos) {
         self.peak_since_report = self.requests;
+        self.watched.report_begins(now, self.streaming);
+    }
+
+    /// What of ours the engine had since the report before this one was asked for.
+    #[must_use]
+    pub fn had(&self) -> Had {
+        self.watched.had(self.unanswered.front().map(|oldest| oldest.sent))
     }
 
     /// The report came: the most that was in flight since it was asked for.
     pub fn report_ends(&mut self) -> u32 {
         self.dispatched_since_report = 0;
+        self.watched.report_ends();
         self.peak_since_report
     }
 
@@ -218,6 +229,7 @@ impl EngineLoad {
         self.learn_prefill_rate(now, entry.sent, d.uncached_tokens, tuning);
         self.last_first_byte = Some(now);
         self.streaming += 1;
+        self.watched.streams_began += 1;
         self.seats.on_streaming(self.streaming);
     }
 
@@ -260,6 +272,7 @@ impl EngineLoad {
         self.c_tokens = self.c_tokens.saturating_sub(d.prompt_tokens);
         if let (Some(began), true) = (streamed_since, d.stream) {
             self.streaming = self.streaming.saturating_sub(1);
+            self.watched.streams_least = self.watched.streams_least.min(self.streaming);
             if whole {
                 let seconds = now.seconds_since(began);
                 self.decode_seconds.observe(seconds.clamp(DECODE_BOUNDS.0, DECODE_BOUNDS.1));

@@ -22,10 +22,10 @@ impl Foreign {
 
     /// A report counted `total` while we had `ours` there at most since it was asked for. Never below zero: a
     /// report cannot lower our own count.
-    pub fn on_report(&mut self, now: Nanos, total: Option<u32>, ours: u32) {
+    pub fn on_report(&mut self, now: Nanos, total: Signal<u32>, ours: u32) {
         self.at_report = match total {
-            Some(total) => Signal::known(total.min(TOTAL_MAX).saturating_sub(ours), now),
-            None => Signal::default(),
+            Signal::Known { value, .. } => Signal::known(value.min(TOTAL_MAX).saturating_sub(ours), now),
+            Signal::Unknown(why) => Signal::Unknown(why),
         };
     }
 
@@ -39,7 +39,7 @@ impl Foreign {
             return self;
         }
         let mut in_band = Self::NONE;
-        in_band.on_report(at, Some(in_flight), ours);
+        in_band.on_report(at, Signal::known(in_flight, at), ours);
         in_band
     }
 
@@ -59,7 +59,7 @@ impl Foreign {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Foreign, Nanos, TOTAL_MAX, Told};
+    use super::{Duration, Foreign, Nanos, Signal, TOTAL_MAX, Told, Why};
 
     const FADE: Duration = Duration::from_secs(3);
 
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(value(Foreign::NONE, None, at(5)), None);
         assert_eq!(value(Foreign::NONE, told(5), at(5)), Some(5.0));
         let mut f = Foreign::default();
-        f.on_report(at(5), Some(2), 0);
+        f.on_report(at(5), Signal::known(2, at(5)), 0);
         assert_eq!(value(f, None, at(5)), Some(2.0), "a path that strips the option leaves the report");
         assert_eq!(value(f, told(4), at(5)), Some(2.0));
         assert_eq!(value(f, told(6), at(6)), Some(5.0));
@@ -101,13 +101,13 @@ mod tests {
         let second = Duration::from_secs(3);
         let mut f = Foreign::default();
         assert_eq!(f.now(Nanos(0), second).value(), None, "unknown is not zero");
-        f.on_report(Nanos(0), Some(10), 4);
+        f.on_report(Nanos(0), Signal::known(10, Nanos(0)), 4);
         assert_eq!(f.now(Nanos(0), second).value(), Some(6.0));
         assert_eq!(f.now(Nanos(1_500_000_000), second).value(), Some(3.0));
         assert_eq!(f.now(Nanos(9_000_000_000), second).value(), Some(0.0));
-        f.on_report(Nanos(0), Some(2), 7);
+        f.on_report(Nanos(0), Signal::known(2, Nanos(0)), 7);
         assert_eq!(f.now(Nanos(0), second).value(), Some(0.0));
-        f.on_report(Nanos(0), None, 7);
-        assert_eq!(f.now(Nanos(0), second).value(), None);
+        f.on_report(Nanos(0), Signal::Unknown(Why::Refused), 7);
+        assert_eq!(f.now(Nanos(0), second), Signal::Unknown(Why::Refused));
     }
 }

@@ -4,6 +4,7 @@
 //! no longer end.
 
 pub mod arrivals;
+pub mod credible;
 pub mod engine;
 pub mod ewma;
 pub mod foreign;

@@ -8,6 +8,7 @@ use super::standing::Standing;
 use crate::backend::{BackendSpec, Models, Report};
 use crate::load::InFlight;
 use crate::load::arrivals::Arrivals;
+use crate::signal::Signal;
 use crate::time::Nanos;
 
 impl Placement {
@@ -70,27 +71,31 @@ impl Placement {
         }
     }
 
-    /// To be called when a scrape is sent, so that the report is compared with the most that was in flight since.
-    pub fn report_begins(&mut self, id: BackendId) {
+    /// To be called when a scrape is sent, so that the report is compared with what was in flight since.
+    pub fn report_begins(&mut self, now: Nanos, id: BackendId) {
         if let Some(entry) = self.entry_mut(id) {
-            entry.load.report_begins();
+            entry.load.report_begins(now);
         }
     }
 
-    /// What a scrape said.
-    pub fn report(&mut self, now: Nanos, id: BackendId, report: Report) {
+    /// What a scrape said. Returns it as it is kept: what cannot be true is unknown.
+    pub fn report(&mut self, now: Nanos, id: BackendId, report: Report) -> Report {
         let others = self.table.others(id).requests;
-        let Some(entry) = self.entry_mut(id) else { return };
+        let Some(entry) = self.entry_mut(id) else { return report };
+        let report = entry.credible.judge(now, report, entry.load.had());
         let ours = entry.load.report_ends().saturating_add(others);
-        let total = match (report.running.value(), report.waiting.value()) {
-            (Some(running), Some(waiting)) => Some(running.saturating_add(waiting)),
-            _ => None,
+        let total = match (report.running, report.waiting) {
+            (Signal::Known { value: running, at }, Signal::Known { value: waiting, .. }) => {
+                Signal::known(running.saturating_add(waiting), at)
+            }
+            (Signal::Unknown(why), _) | (_, Signal::Unknown(why)) => Signal::Unknown(why),
         };
         entry.foreign.on_report(now, total, ours);
         let decoding = entry.load.decoding();
         entry.load.seats.on_report(now, report.running, report.waiting, decoding);
-        entry.report = report;
+        entry.report = report.clone();
         self.changed(id);
+        report
     }
 
     /// Forgets what the backend is believed to hold (it restarted).

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::backend::{BackendSpec, Models, Report};
 use crate::load::arrivals::Arrivals;
+use crate::load::credible::Credible;
 use crate::load::{EngineLoad, Foreign};
 use crate::prefix::BLOCK_BYTES;
 use crate::time::Nanos;
@@ -26,6 +27,7 @@ pub(super) struct Entry {
     pub(super) report: Report,
     pub(super) load: EngineLoad,
     pub(super) foreign: Foreign,
+    pub(super) credible: Credible,
     pub(super) arrivals: Arrivals,
     pub(super) last_turn: u64,
     /// Names the backend in hash rings: the same in every router and after every restart.
@@ -43,6 +45,7 @@ impl Entry {
             report: Report::default(),
             load: EngineLoad::new(tuning),
             foreign: Foreign::default(),
+            credible: Credible::default(),
             arrivals,
             last_turn: 0,
             ring_seed,

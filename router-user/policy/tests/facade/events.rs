@@ -98,8 +98,17 @@ fn spec() -> impl Strategy<Value = BackendSpec> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    (signal(odd_u32()), signal(odd_u32()), signal(odd_u64()), signal(odd_u32()))
-        .prop_map(|(running, waiting, kv_tokens, seats)| Report { running, waiting, kv_tokens, seats })
+    let fingerprint = prop::option::of(0_u64..2);
+    (signal(odd_u32()), signal(odd_u32()), signal(odd_u64()), signal(odd_u32()), fingerprint).prop_map(
+        |(running, waiting, kv_tokens, seats, fingerprint)| Report {
+            running,
+            waiting,
+            kv_tokens,
+            seats,
+            fingerprint,
+            ..Report::default()
+        },
+    )
 }
 
 fn prompt() -> impl Strategy<Value = Prompt> {

@@ -13,7 +13,7 @@ use events::{Op, name, op};
 use proptest::prelude::*;
 use router_policy::{
     BackendId, BackendSpec, InFlight, LoadTable, Models, Nanos, Outcome, OwnCounts, Placement, PolicyConfig,
-    PolicyName, RequestShape, Ticket, Usage,
+    PolicyName, RequestShape, Signal, Ticket, Usage,
 };
 
 const ROWS: usize = 4;
@@ -78,8 +78,14 @@ impl World {
             }
             Op::Ready(row, ready) => p.set_ready(id(row), ready),
             Op::List(row, model) => p.set_models(id(row), Models::Listed(vec![name(model).to_owned()], now)),
-            Op::ReportBegins(row) => p.report_begins(id(row)),
-            Op::Report(row, report) => p.report(now, id(row), report),
+            Op::ReportBegins(row) => p.report_begins(now, id(row)),
+            Op::Report(row, report) => {
+                let kept = p.report(now, id(row), report.clone());
+                // An engine ranks as idle by its own word only.
+                let zero = |signal: Signal<u32>| signal.value() == Some(0);
+                let is_idle = zero(kept.running) && zero(kept.waiting);
+                assert!(!is_idle || (zero(report.running) && zero(report.waiting)), "unknown is not zero");
+            }
             Op::Others(row, others) => self.shared.0.lock().unwrap()[row].1 = others,
             Op::ClearCache(row) => {
                 p.clear_cache(id(row));

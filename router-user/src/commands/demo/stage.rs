@@ -12,7 +12,7 @@ use router_policy::{BackendSpec, PolicyConfig};
 use crate::account::{Detach, detach};
 use crate::app::{Router, RunningRouter};
 use crate::commands::output;
-use crate::config::{BackendConfig, Config, KernelConfig, KernelMode};
+use crate::config::{BackendConfig, Config, KernelConfig, KernelMode, MetricsConfig};
 
 /// Time for engines to be found ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -108,6 +108,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         base_path: String::new(),
         labels: Vec::new(),
         api_key: None,
+        metrics: MetricsConfig::default(),
     };
     let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Config {

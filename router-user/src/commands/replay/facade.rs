@@ -122,7 +122,7 @@ impl Chooser for Facade {
             }
             for (row, engine) in fleet.engines().iter().enumerate() {
                 let stats = engine.stats();
-                router.report_begins(id(row));
+                router.report_begins(now, id(row));
                 let report = Report {
                     running: Signal::known(stats.running, now),
                     waiting: Signal::known(stats.waiting, now),

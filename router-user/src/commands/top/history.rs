@@ -64,41 +64,9 @@ fn most(backend: &Backend) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::{Backend, History, LOOKS, Status};
-
-    pub(in super::super) fn status(in_flight: &[u32]) -> Status {
-        let backend = |(row, &in_flight): (usize, &u32)| Backend {
-            row,
-            url: format!("http://engine-{row}:8000"),
-            address: None,
-            in_flight,
-            by_worker: Vec::new(),
-            awaiting: Some(0),
-            streaming: Some(in_flight.into()),
-            unknown: Some(0),
-            foreign: Some(0),
-            drift: Some(0),
-            ttfb_seconds: Some(0.25),
-            silent_seconds: None,
-            in_band: None,
-            in_band_age_seconds: None,
-            conns: 9,
-            opened: 10,
-            closed: 1,
-            resets: 0,
-            retransmits: 0,
-            zero_windows: Some(0),
-            suspect: None,
-        };
-        Status {
-            pins: "/sys/fs/bpf/unlatch/v1".to_owned(),
-            workers: Vec::new(),
-            attached: Vec::new(),
-            engines: Vec::new(),
-            backends: in_flight.iter().enumerate().map(backend).collect(),
-        }
-    }
+mod tests {
+    use super::super::super::status::example_tests::status;
+    use super::{History, LOOKS};
 
     #[test]
     fn the_past_is_bounded_and_goes_with_its_backend() {

@@ -85,8 +85,8 @@ mod tests {
     use ratatui::backend::TestBackend;
     use router_common::BackendLoad;
 
-    use super::super::super::status::Engine;
-    use super::super::history::{History, tests::status};
+    use super::super::super::status::{Engine, example_tests::status};
+    use super::super::history::History;
     use crate::account::local::LocalRow;
     use crate::account::view::Counts;
 

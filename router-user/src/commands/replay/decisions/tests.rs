@@ -76,7 +76,7 @@ fn record(path: &Path) -> Placement {
     for n in 0..3 {
         let _held = p.pick_forced(at(2.0), &chat(&format!("{n} other").repeat(2000)), a).unwrap();
     }
-    p.report_begins(a);
+    p.report_begins(at(2.0), a);
     let report = Report {
         running: Signal::known(4, at(2.0)),
         waiting: Signal::known(0, at(2.0)),
