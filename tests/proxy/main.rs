@@ -3,6 +3,7 @@
 
 mod affinity;
 mod counting;
+mod descriptors;
 mod eligible;
 mod elsewhere;
 mod faults;

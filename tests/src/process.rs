@@ -82,6 +82,22 @@ impl Process {
         self.addr
     }
 
+    /// Lets it have so many descriptors more than it has now, and no others.
+    ///
+    /// # Panics
+    /// This user may not.
+    pub fn allow_more_descriptors(&self, more: u64) {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count() as u64;
+        let limit = Some(open + more);
+        prlimit(
+            Some(Pid::from_child(&self.child)),
+            Resource::Nofile,
+            Rlimit { current: limit, maximum: limit },
+        )
+        .unwrap();
+    }
+
     /// What it has logged so far.
     #[must_use]
     pub fn said(&self) -> String {
@@ -117,15 +133,6 @@ impl Process {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = text.lines().find(|line| line.starts_with(field)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    }
-
-    /// Processor time it has used, in clock ticks (100 a second).
-    #[must_use]
-    pub fn ticks(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // After the name, which may hold anything, in brackets.
-        let fields: Vec<_> = text.rsplit(')').next().unwrap().split_whitespace().collect();
-        fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }
 }
 
