@@ -35,19 +35,9 @@ pub(crate) struct Clients {
 /// Moves this thread to a host of its own, and lays a cable to another.
 pub(crate) fn connect_hosts() -> io::Result<Clients> {
     own_network()?;
-    let (jobs, inbox) = mpsc::channel::<Job>();
-    let (tells, told) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        // SAFETY: takes and touches nothing.
-        tells.send(own_network().map(|()| unsafe { libc::gettid() })).unwrap();
-        for job in inbox {
-            job();
-        }
-    });
-    let thread_id = told.recv().unwrap()?.to_string();
+    let (clients, thread_id) = Clients::new()?;
     ip(&["link", "add", DEVICE, "type", "veth", "peer", "name", "client0", "netns", &thread_id]);
     set_up(DEVICE, &ROUTER);
-    let clients = Clients { jobs: Some(jobs), thread: Some(thread) };
     clients.run(|| set_up("client0", &CLIENTS));
     // The kernel takes a moment to pass packets over a new cable.
     for client in CLIENTS {
@@ -69,7 +59,7 @@ pub(crate) fn own_network() -> io::Result<()> {
     Ok(())
 }
 
-fn set_up(device: &str, addresses: &[&str]) {
+pub(crate) fn set_up(device: &str, addresses: &[&str]) {
     for address in addresses {
         let (length, more): (_, &[&str]) =
             if address.contains(':') { ("/32", &["nodad"]) } else { ("/16", &[]) };
@@ -87,6 +77,21 @@ pub(crate) fn ip(args: &[&str]) -> String {
 }
 
 impl Clients {
+    /// A host without a cable, and the id of the thread whose network it is.
+    pub(crate) fn new() -> io::Result<(Self, String)> {
+        let (jobs, inbox) = mpsc::channel::<Job>();
+        let (tells, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: takes and touches nothing.
+            tells.send(own_network().map(|()| unsafe { libc::gettid() })).unwrap();
+            for job in inbox {
+                job();
+            }
+        });
+        let thread_id = told.recv().unwrap()?.to_string();
+        Ok((Self { jobs: Some(jobs), thread: Some(thread) }, thread_id))
+    }
+
     /// Runs something on the clients' host.
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (tells, told) = mpsc::channel();

@@ -7,7 +7,8 @@
 //! [`commands`], [`degrade`], [`logs`], [`router_process`], [`program`] and [`serving`] (the built program and its
 //! output), [`routers`], [`permissions`], [`lost`] and [`kills`], [`tcx`] and [`tcx_ends`] (programs at devices),
 //! [`agent`] (the engine's host), [`agent_tcx`], [`agent_process`], [`inband`] and [`inband_hosts`], [`edge`] with
-//! [`hosts`] (the edge guard, between two network namespaces), [`edge_life`], [`edge_process`].
+//! [`hosts`] (the edge guard, between two network namespaces), [`edge_life`], [`edge_process`], and [`late_ends`] over
+//! [`wire`] (a network that holds packets back).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -32,6 +33,7 @@ mod hosts;
 mod inband;
 mod inband_hosts;
 mod kills;
+mod late_ends;
 mod logs;
 mod lost;
 mod many;
@@ -58,4 +60,5 @@ mod tcx;
 mod tcx_ends;
 mod truth;
 mod upgrade;
+mod wire;
 mod world;

@@ -1,7 +1,6 @@
 //! Engines that break in every way and at every byte: a client gets a whole answer or a visible error, never a cut one
 //! that looks whole, and nothing stays counted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use router_tests::backend::{Backend, Then};
@@ -9,6 +8,8 @@ use router_tests::client::{Client, ask, chat};
 use router_tests::fixture;
 use router_tests::router::{config, in_flight, start, wait_idle};
 use router_user::app::RunningRouter;
+
+use crate::storm;
 
 const SIZED: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n{\"answer\":42}";
@@ -123,71 +124,23 @@ fn an_engine_that_hangs_with_half_an_answer_holds_nothing_once_the_client_left()
 /// A thousand clients at once, half of them of streams, while one engine of two dies again and again.
 #[test]
 fn a_thousand_streams_while_engines_die_and_come_back() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    const CLIENTS: usize = 1000;
     const ROUNDS: usize = 3;
-    let script = |_: &_, exchange: &mut router_tests::backend::Exchange| {
-        exchange.start_stream();
-        for i in 0..10 {
-            exchange.chunk(&format!("data: {i}\n\n"));
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        exchange.end_stream()
-    };
-    let steady = Backend::start(script);
-    let mortal = Backend::start(script);
+    let (steady, mortal) = (storm::engine(), storm::engine());
     let mut config = config(&[steady.addr(), mortal.addr()]);
     // Exactly what the bodies in flight may take: what is not given back is missed.
-    config.limits.bodies_total_bytes_max = (CLIENTS * 60) as u64;
+    config.limits.bodies_total_bytes_max = (storm::CLIENTS * 60) as u64;
     config.limits.backoff_min = std::time::Duration::from_millis(20);
     config.limits.backoff_max = std::time::Duration::from_millis(50);
     let router = start(config);
     let addr = router.addr();
-    let ends = Arc::new([const { AtomicUsize::new(0) }; 3]);
-    let counted = Arc::clone(&ends);
-    let clients = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let one = move |ends: Arc<[AtomicUsize; 3]>| async move {
-                for _ in 0..ROUNDS {
-                    let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
-                    let request = chat().replacen("\r\n\r\n", "\r\nconnection: close\r\n\r\n", 1);
-                    stream.write_all(request.as_bytes()).await.unwrap();
-                    let mut answer = Vec::new();
-                    let read = stream.read_to_end(&mut answer);
-                    let _reset = tokio::time::timeout(std::time::Duration::from_secs(60), read)
-                        .await
-                        .expect("every answer ends");
-                    ends[verdict(&answer)].fetch_add(1, Ordering::Relaxed);
-                }
-            };
-            let tasks: Vec<_> = (0..CLIENTS).map(|_| tokio::spawn(one(Arc::clone(&counted)))).collect();
-            for task in tasks {
-                task.await.unwrap();
-            }
-        });
-    });
-    let mut engine = Some(mortal);
-    while !clients.is_finished() {
-        std::thread::sleep(std::time::Duration::from_millis(150));
-        let dead = engine.take().unwrap().die();
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        let at = dead.addr();
-        drop(dead);
-        engine = Some(Backend::start_at(at, script));
-    }
-    clients.join().unwrap();
-    let [complete, errors, broken] = [0, 1, 2].map(|i| ends[i].load(Ordering::Relaxed));
-    println!("{complete} complete, {errors} errors, {broken} broken off");
-    assert_eq!(complete + errors + broken, CLIENTS * ROUNDS);
-    assert!(complete > CLIENTS, "{complete}");
-    assert!(broken > 0, "engines died within streams");
+    let (ends, _mortal) = storm::rage(addr, mortal, ROUNDS);
+    println!("{ends:?}");
     wait_idle(&router);
     for row in 0..2 {
         assert_eq!(in_flight(&router, row), 0);
     }
     // All of the budget is back: as many bodies as before find room at once.
-    let mut held: Vec<_> = (0..CLIENTS)
+    let mut held: Vec<_> = (0..storm::CLIENTS)
         .map(|_| {
             let mut client = Client::connect(addr);
             client.send(chat());
@@ -199,19 +152,4 @@ fn a_thousand_streams_while_engines_die_and_come_back() {
     }
     drop(held);
     wait_idle(&router);
-}
-
-/// 0: a whole answer; 1: an error of ours, whole; 2: visibly broken off.
-fn verdict(answer: &[u8]) -> usize {
-    let text = String::from_utf8_lossy(answer);
-    let is_whole_stream = text.ends_with("\r\n0\r\n\r\n");
-    match text.get(9..12) {
-        Some("200") if is_whole_stream => {
-            assert!((0..10).all(|i| text.contains(&format!("data: {i}\n\n"))), "it looks whole: {text}");
-            0
-        }
-        Some("200") => 2,
-        Some("502" | "503") if text.ends_with('}') => 1,
-        _ => panic!("neither an answer nor an error: {text:?}"),
-    }
 }

@@ -1,7 +1,7 @@
 //! P04: engines that close idle connections after a fixed time, while a request for them may be on its way.
 //!
-//! The case's third run, an end of stream that the network holds back, is the first one here as the router sees it: it
-//! writes after the engine closed and before it has heard of it.
+//! The case's third run, an end of stream that the network holds back, is in the kernel tier (`late_ends`): it needs a
+//! network of its own.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

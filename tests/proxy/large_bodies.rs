@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use router_tests::backend::{Backend, header_values};
 use router_tests::client::{Answer, Client};
+use router_tests::process::{self, Process};
 use router_tests::router::{config, metric, start, wait_idle};
 use router_tests::wait::is_long;
 
 /// A debug build scans some 20 MB a second, and others build beside it.
-const PATIENCE: Duration = Duration::from_secs(60);
+fn patience() -> Duration {
+    Duration::from_secs(if is_long() { 300 } else { 60 })
+}
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -32,7 +35,7 @@ fn chat_of(bytes: usize, seed: usize) -> Vec<u8> {
 }
 
 fn send(router: SocketAddr, path: &str, body: &[u8], is_chunked: bool) -> Answer {
-    let mut client = Client::connect(router).patient(PATIENCE);
+    let mut client = Client::connect(router).patient(patience());
     let head = format!("POST {path} HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n");
     if !is_chunked {
         client.send(format!("{head}content-length: {}\r\n\r\n", body.len()));
@@ -107,6 +110,44 @@ fn p07_twenty_at_a_time_take_their_size_and_give_it_back() {
     assert_eq!(metric(&router, "unlatch_refused_total", ""), 0.0);
 }
 
+/// By what the kernel says that the program holds.
+#[test]
+fn p07_twenty_at_a_time_are_held_once() {
+    const CLIENTS: usize = 20;
+    const BUFFERS_KIB: u64 = 8 << 10;
+    let program = match process::program() {
+        Ok(program) => program,
+        Err(reason) => {
+            println!("SKIP p07_twenty_at_a_time_are_held_once: {reason}");
+            return;
+        }
+    };
+    let bytes = if is_long() { 20_000_000 } else { 2_100_000 };
+    for (is_chunked, ip) in [(false, "127.79.0.2"), (true, "127.79.0.3")] {
+        let engine = hashing();
+        let router = Process::start(program.clone(), ip, &[engine.addr()], &[]);
+        let base = router.resident_kib();
+        std::thread::scope(|scope| {
+            for i in 0..CLIENTS {
+                let router = router.addr();
+                scope.spawn(move || {
+                    let body = chat_of(bytes, i);
+                    let answer = send(router, CHAT, &body, is_chunked);
+                    assert_eq!((answer.status, answer.text()), (200, hash(&body)), "{i}");
+                });
+            }
+        });
+        router.wait_idle();
+        let bodies = (CLIENTS * bytes) as u64 >> 10;
+        let most = router.resident_kib_max() - base;
+        println!(
+            "chunked {is_chunked}: {base} KiB without bodies, {most} more at most for {bodies} KiB of them"
+        );
+        // Half as much is room for what grows as it comes.
+        assert!(most < bodies + bodies / 2 + BUFFERS_KIB, "{most} KiB for {bodies} KiB of bodies");
+    }
+}
+
 /// An engine that does `script` with the socket once a POST's head was read, and answers whatever else comes.
 fn raw_engine(script: fn(TcpStream, usize)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -115,7 +156,7 @@ fn raw_engine(script: fn(TcpStream, usize)) -> SocketAddr {
         for stream in listener.incoming() {
             std::thread::spawn(move || {
                 let mut stream = stream.unwrap();
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(patience())).unwrap();
                 let mut head = Vec::new();
                 let mut byte = [0];
                 while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {

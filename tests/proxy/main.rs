@@ -3,6 +3,7 @@
 
 mod affinity;
 mod counting;
+mod descriptors;
 mod eligible;
 mod elsewhere;
 mod faults;
@@ -14,6 +15,7 @@ mod in_flight;
 mod large_bodies;
 mod limits;
 mod malformed;
+mod memory;
 mod own;
 mod records;
 mod retry;
@@ -22,6 +24,7 @@ mod shutdown;
 mod silence;
 mod slow_clients;
 mod spread;
+mod storm;
 mod stream;
 mod tunnel;
 mod upload;

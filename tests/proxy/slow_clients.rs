@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use router_tests::backend::{Backend, Then};
 use router_tests::client::{Client, chat};
+use router_tests::process::{self, Process};
 use router_tests::router::{config, start, wait_idle};
-use router_tests::wait::{DEADLINE, is_long};
+use router_tests::wait::{self, DEADLINE, is_long};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -132,11 +133,9 @@ fn p13_clients_that_dribble_or_idle_are_closed_and_hold_nobody_up() {
     wait_idle(&router);
 }
 
-#[test]
-fn p13_a_client_that_reads_slowly_slows_its_engine_down() {
-    /// More than any socket buffers.
-    const ANSWER: u64 = 256 << 20;
-    let clients = if is_long() { 50_u32 } else { 5 };
+/// An engine that answers `large` with more than any socket buffers, and how much of that it has written.
+fn flooding() -> (Backend, Arc<AtomicU64>) {
+    const ANSWER: usize = 256 << 20;
     let written = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&written);
     let engine = Backend::start(move |request, exchange| {
@@ -146,7 +145,7 @@ fn p13_a_client_that_reads_slowly_slows_its_engine_down() {
         exchange.start_stream();
         let piece = "x".repeat(64 << 10);
         let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
-        for _ in 0..ANSWER / piece.len() as u64 {
+        for _ in 0..ANSWER / piece.len() {
             if !exchange.try_send(&chunk) {
                 return Then::Close;
             }
@@ -154,12 +153,25 @@ fn p13_a_client_that_reads_slowly_slows_its_engine_down() {
         }
         exchange.end_stream()
     });
-    let router = start(config(&[engine.addr()]));
-    let mut slow: Vec<_> = (0..clients).map(|_| Client::connect(router.addr())).collect();
+    (engine, written)
+}
+
+/// Clients that have asked for it and have read the head.
+fn thirsty(router: SocketAddr, count: u32) -> Vec<Client> {
+    let mut slow: Vec<_> = (0..count).map(|_| Client::connect(router)).collect();
     for client in &mut slow {
         client.send("GET /v1/large HTTP/1.1\r\nhost: h\r\n\r\n");
         assert!(client.head().starts_with("HTTP/1.1 200 "));
     }
+    slow
+}
+
+#[test]
+fn p13_a_client_that_reads_slowly_slows_its_engine_down() {
+    let clients = if is_long() { 50_u32 } else { 5 };
+    let (engine, written) = flooding();
+    let router = start(config(&[engine.addr()]));
+    let mut slow = thirsty(router.addr(), clients);
     let stop = AtomicBool::new(false);
     let per_client = std::thread::scope(|scope| {
         let (addr, stop) = (router.addr(), &stop);
@@ -185,4 +197,38 @@ fn p13_a_client_that_reads_slowly_slows_its_engine_down() {
     assert_eq!(router.in_flight(), clients, "none of them is cut");
     drop(slow);
     wait_idle(&router);
+}
+
+#[test]
+fn p13_answers_that_are_read_a_byte_a_second_take_no_more_memory_with_time() {
+    /// What hyper holds of an answer on both sides, 400 KiB each.
+    const EACH_KIB: u64 = 1000;
+    let program = match process::program() {
+        Ok(program) => program,
+        Err(reason) => {
+            let name = "p13_answers_that_are_read_a_byte_a_second_take_no_more_memory_with_time";
+            return println!("SKIP {name}: {reason}");
+        }
+    };
+    let (clients, seconds) = if is_long() { (200_u32, 120) } else { (20, 3) };
+    let (engine, written) = flooding();
+    let router = Process::start(program, "127.79.0.5", &[engine.addr()], &[]);
+    let base = router.resident_kib();
+    let mut slow = thirsty(router.addr(), clients);
+    let mut before = u64::MAX;
+    wait::until("what is on the way to the clients is full", || {
+        std::thread::sleep(Duration::from_millis(500));
+        std::mem::replace(&mut before, written.load(Ordering::Relaxed)) == before
+    });
+    let full = router.resident_kib() - base;
+    for _ in 0..seconds {
+        slow.iter_mut().for_each(|client| drop(client.read(1)));
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let most = router.resident_kib_max() - base;
+    println!("{full} KiB for {clients} of them at first, {most} at most");
+    assert!(most < u64::from(clients) * EACH_KIB, "{most} KiB for {clients} of them");
+    assert!(most < full + full / 10, "{full} KiB at first, {most} at most");
+    drop(slow);
+    router.wait_idle();
 }

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -33,6 +33,9 @@ use limit::{Connections, Counters};
 
 /// After an accept error that will not pass at once (no descriptors left), so long is waited.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// And so often each worker says so.
+const ACCEPT_SAID_AGAIN: Duration = Duration::from_secs(10);
 
 /// Connections the kernel completes before we accept them.
 const BACKLOG: i32 = 1024;
@@ -121,6 +124,7 @@ pub async fn serve<S: Service>(
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let http = http(limits);
+    let mut said: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             // Stopping first: a busy listener must not put it off.
@@ -142,7 +146,10 @@ pub async fn serve<S: Service>(
             Err(error) => {
                 connections.counters().accept_errors.inc();
                 if !is_of_one_connection(&error) {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if said.is_none_or(|at| at.elapsed() >= ACCEPT_SAID_AGAIN) {
+                        said = Some(Instant::now());
+                        tracing::warn!(%error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
