@@ -217,13 +217,15 @@ mod tests {
         for host in ["127.0.0.1", "::1"] {
             let listener = TcpListener::bind((host, 0)).unwrap();
             let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let ends =
-                [ours.peer_addr().unwrap(), ours.local_addr().unwrap()].map(BackendAddr::from_socket_addr);
+            let theirs = listener.accept().unwrap().0;
+            // Others may have the same port, but no other socket has its cookie.
+            let ends = [&ours, &theirs].map(|end| {
+                let peer = BackendAddr::from_socket_addr(end.peer_addr().unwrap());
+                (rustix::net::sockopt::socket_cookie(end).unwrap(), peer)
+            });
             let mut found = 0;
-            each(|connection| {
-                found += usize::from(ends.contains(&connection.peer) && connection.cookie != 0)
-            })
-            .unwrap();
+            each(|connection| found += usize::from(ends.contains(&(connection.cookie, connection.peer))))
+                .unwrap();
             assert_eq!(found, 2);
         }
     }
