@@ -107,7 +107,7 @@ impl Counter {
     fn count(&self, load: Option<(Kind, u32)>) -> Result<u64> {
         let mut engine = Command::new(&self.router);
         // Streamed tokens must not come in one read: at this pace the router is done with one before the next.
-        engine.args(["engine", "--listen", "127.0.0.1:0", "--time-scale", "1"]);
+        engine.args(["engine", "--listen", "127.0.0.1:0", "--time-scale", "0.3"]);
         let mut engine = Running::start(engine.stdin(Stdio::null()).stdout(Stdio::piped()))?;
         let url = stage::url(&mut engine)?;
         let (addr, admin) = stage::free_addrs()?;
