@@ -174,10 +174,15 @@ impl Framing {
 
     fn header(&mut self, line: &[u8]) -> Result<(), Offence> {
         let name = name_of(line)?;
+        // Most are told apart by their length.
+        let is_length = name.eq_ignore_ascii_case(b"content-length");
+        if !is_length && !name.eq_ignore_ascii_case(b"transfer-encoding") {
+            return Ok(());
+        }
         let value = line.get(name.len() + 1..).unwrap_or_default().trim_ascii();
         // The value may go on beyond what is kept.
         let is_cut = line.len() == LINE_KEPT_BYTES;
-        if name.eq_ignore_ascii_case(b"content-length") {
+        if is_length {
             if self.length.is_some() {
                 return Err(Offence::TwoLengths);
             }
@@ -185,7 +190,7 @@ impl Framing {
                 return Err(Offence::Length);
             }
             self.length = Some(number(value)?);
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        } else {
             if is_cut || self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Offence::Encoding);
             }

@@ -11,11 +11,14 @@ pub mod checked;
 mod framing;
 pub mod limit;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Incoming};
@@ -40,8 +43,9 @@ const ACCEPT_SAID_AGAIN: Duration = Duration::from_secs(10);
 /// Connections the kernel completes before we accept them.
 const BACKLOG: i32 = 1024;
 
-/// Fields of a request's head; beyond it hyper answers 431.
-const HEAD_FIELDS_MAX: usize = 256;
+/// Fields of a request's head; beyond it hyper answers 431. hyper has room for them made for every head, twice 7 KiB: a
+/// size of its own for the allocator. With 256 it was that of connections' buffers, and each took ten times as long.
+const HEAD_FIELDS_MAX: usize = 224;
 
 /// A silent connection is probed after this long, so that a vanished client frees its engine.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -76,9 +80,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers one request.
     fn answer(
-        &self,
+        self: Arc<Self>,
         request: Request<Incoming>,
-        client: &Client,
+        client: Arc<Client>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
@@ -135,13 +139,16 @@ pub async fn serve<S: Service>(
         match accepted {
             Ok((stream, addr, permit)) => {
                 let client = Client::new(addr, permit);
-                let conn = connection(http.clone(), stream, client, Arc::clone(&service), ending.clone());
                 let counters = Arc::clone(connections.counters());
                 // Owned by its permit: the process waits for all permits, then drops the runtime and its tasks.
-                tokio::spawn(async move {
-                    let ended = conn.await;
-                    counters.ended(&ended);
-                });
+                tokio::spawn(connection(
+                    &http,
+                    stream,
+                    client,
+                    Arc::clone(&service),
+                    ending.clone(),
+                    counters,
+                ));
             }
             Err(error) => {
                 connections.counters().accept_errors.inc();
@@ -187,27 +194,53 @@ fn http(limits: AcceptLimits) -> http1::Builder {
 }
 
 /// One connection, until the client leaves, or draining begins and its request has ended.
-async fn connection<S: Service>(
-    http: http1::Builder,
+fn connection<S: Service>(
+    http: &http1::Builder,
     stream: TcpStream,
     client: Client,
     service: Arc<S>,
     ending: Ending,
-) -> hyper::Result<()> {
-    let (reset, is_1_0) = (Reset::default(), AtomicBool::new(false));
+    counters: Arc<Counters>,
+) -> impl Future<Output = ()> + Send + use<S> {
+    let (reset, is_1_0) = (Reset::default(), Arc::new(AtomicBool::new(false)));
     let stream = Checked::new(stream, client.tunnel.clone(), reset.clone());
-    let answer = service_fn(|request: Request<Incoming>| async {
+    let (client, last_is_1_0) = (Arc::new(client), Arc::clone(&is_1_0));
+    let answer = service_fn(move |request: Request<Incoming>| {
         let version = request.version();
-        is_1_0.store(version == Version::HTTP_10, Ordering::Relaxed);
-        let mut response = service.answer(request, &client).await;
-        if version == Version::HTTP_10 {
+        last_is_1_0.store(version == Version::HTTP_10, Ordering::Relaxed);
+        // Boxed, since hyper has room for an answer as long as for the connection.
+        let answer = Box::pin(Arc::clone(&service).answer(request, Arc::clone(&client)));
+        Answering { answer, version }
+    });
+    // Boxed, since what an async block waits for has room in it twice.
+    let mut conn = Box::pin(http.serve_connection(TokioIo::new(stream), answer).with_upgrades());
+    async move {
+        let ended = ending.tell(Phase::Draining, conn.as_mut(), |conn| conn.graceful_shutdown()).await;
+        // An HTTP/1.0 answer that broke must end in another way than one that is whole: by a reset.
+        if ended.as_ref().is_err_and(hyper::Error::is_user) && is_1_0.load(Ordering::Relaxed) {
+            reset.at_close();
+        }
+        counters.ended(&ended);
+    }
+}
+
+/// An answer on its way, as hyper wants it.
+struct Answering<F> {
+    answer: Pin<Box<F>>,
+    /// The request's.
+    version: Version,
+}
+
+impl<F: Future<Output = Response<B>>, B: Body> Future for Answering<F> {
+    type Output = Result<Response<B>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut response = ready!(self.answer.as_mut().poll(cx));
+        if self.version == Version::HTTP_10 {
             announce_end(&mut response);
         }
-        Ok::<_, std::convert::Infallible>(response)
-    });
-    let mut conn = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer).with_upgrades());
-    let ended = ending.tell(Phase::Draining, conn.as_mut(), |conn| conn.graceful_shutdown()).await;
-    broken(ended, &reset, &is_1_0)
+        Poll::Ready(Ok(response))
+    }
 }
 
 /// An HTTP/1.0 client knows the end of an answer without a length by the connection's: hyper says `keep-alive` to
@@ -216,14 +249,6 @@ fn announce_end<B: Body>(response: &mut Response<B>) {
     if response.body().size_hint().exact().is_none() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-}
-
-/// And so an answer that broke must end in another way: by a reset.
-fn broken(ended: hyper::Result<()>, reset: &Reset, is_1_0: &AtomicBool) -> hyper::Result<()> {
-    if ended.as_ref().is_err_and(hyper::Error::is_user) && is_1_0.load(Ordering::Relaxed) {
-        reset.at_close();
-    }
-    ended
 }
 
 impl Counters {

@@ -104,25 +104,40 @@ pub struct Proxy {
     buffers: Arc<Buffers>,
 }
 
-/// A response's body: our own, or an engine's.
-pub type ProxyBody = Either<Full<Bytes>, StreamBody<Flight>>;
+/// A response's body: our own, or an engine's. Boxed, since a response is moved several times before it is written.
+pub type ProxyBody = Either<Full<Bytes>, Box<StreamBody<Flight>>>;
+
+/// What a client asks, without the body. An async function has room for an argument twice, so it goes by reference.
+#[derive(Debug)]
+struct Asked {
+    parts: Parts,
+    upgrade: Option<Wanted>,
+    id: HeaderValue,
+}
 
 impl Service for Proxy {
     type Body = ProxyBody;
 
-    async fn answer(&self, mut request: Request<Incoming>, client: &Client) -> Response<ProxyBody> {
-        let id = self.ids.of(request.headers());
-        let upgrade = Wanted::of(&mut request);
-        let mut response = match self.respond(request, upgrade, &id, client).await {
-            Ok(response) => response,
-            Err(error) => {
-                self.shared.metrics.refused(Refusal::of(&error));
-                tracing::debug!(request = ?id, origin = ?error.origin(), %error, "answered with an error");
-                error.into_response().map(Either::Left)
-            }
-        };
-        response.headers_mut().insert(X_REQUEST_ID, id);
-        response
+    fn answer(
+        self: Arc<Self>,
+        mut request: Request<Incoming>,
+        client: Arc<Client>,
+    ) -> impl Future<Output = Response<ProxyBody>> + Send {
+        let (id, upgrade) = (self.ids.of(request.headers()), Wanted::of(&mut request));
+        let (parts, body) = request.into_parts();
+        let mut asked = Asked { parts, upgrade, id };
+        async move {
+            let mut response = match self.respond(&mut asked, body, &client).await {
+                Ok(response) => response,
+                Err(error) => {
+                    self.shared.metrics.refused(Refusal::of(&error));
+                    tracing::debug!(request = ?asked.id, origin = ?error.origin(), %error, "answered with an error");
+                    error.into_response().map(Either::Left)
+                }
+            };
+            response.headers_mut().insert(X_REQUEST_ID, asked.id);
+            response
+        }
     }
 }
 
@@ -159,13 +174,12 @@ impl Proxy {
 
     async fn respond(
         &self,
-        request: Request<Incoming>,
-        upgrade: Option<Wanted>,
-        id: &HeaderValue,
+        asked: &mut Asked,
+        body: Incoming,
         client: &Client,
     ) -> Result<Response<ProxyBody>, ProxyError> {
-        let (parts, body) = request.into_parts();
-        check_head(&parts, self.shared.limits.head_bytes_max)?;
+        let Asked { parts, upgrade, id } = asked;
+        check_head(parts, self.shared.limits.head_bytes_max)?;
         let kind = parse::classify(&parts.method, parts.uri.path(), &self.shared.proxy_paths);
         match kind {
             PathKind::Own => {
@@ -176,11 +190,11 @@ impl Proxy {
             PathKind::Inference | PathKind::Other => {}
         }
         let mut payload = Payload::read(body, kind, &parts.headers, &self.shared, &self.buffers).await?;
-        let shape = payload.shape(kind, &parts, &self.shared)?;
-        let outgoing = Outgoing::new(parts, id.clone(), client, upgrade.as_ref());
+        let shape = payload.shape(kind, parts, &self.shared)?;
+        let outgoing = Outgoing::new(parts, id, client, upgrade.as_ref());
         let Sent { answer, target, placed, flight } = self.place(&shape, &outgoing, &mut payload).await?;
         if answer.status == StatusCode::SWITCHING_PROTOCOLS {
-            return switch(answer, upgrade, flight, client);
+            return switch(answer, upgrade.take(), flight, client);
         }
         Ok(self.pass_on(answer, &target, &placed, flight))
     }
@@ -203,7 +217,7 @@ impl Proxy {
         if self.shared.debug_headers {
             debug_headers(&mut headers, target, placed);
         }
-        let body = StreamBody::new(&headers, conn, &self.upstream, flight);
+        let body = Box::new(StreamBody::new(&headers, conn, &self.upstream, flight));
         // The client is answered in its own version; status and headers are the engine's.
         let mut response = Response::new(Either::Right(body));
         *response.status_mut() = status;

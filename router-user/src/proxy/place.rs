@@ -56,22 +56,23 @@ impl Proxy {
     pub(super) async fn place(
         &self,
         shape: &RequestShape,
-        outgoing: &Outgoing,
+        outgoing: &Outgoing<'_>,
         payload: &mut Payload,
     ) -> Result<Sent, ProxyError> {
         self.shared.retries.came();
         let mut tried = Tried::new(self.shared.registry.resting(clock::now()));
         let mut unreachable: Option<ConnectError> = None;
-        let mut next = None;
+        // Boxed, since it is hardly ever there.
+        let mut next: Option<Box<(Placed, InFlightGuard)>> = None;
         loop {
-            let (placed, guard) = match next.take().map_or_else(|| self.pick(shape, &mut tried, outgoing), Ok)
-            {
+            let picked = next.take().map_or_else(|| self.pick(shape, &mut tried, outgoing), |next| Ok(*next));
+            let (placed, guard) = match picked {
                 Ok(picked) => picked,
                 Err(cause) => return Err(no_backend(cause, shape, unreachable)),
             };
-            tried.push(placed.backend);
             // Removed between the pick and here: the guard gives the count back.
             let Some(target) = self.shared.registry.get(placed.backend) else {
+                tried.push(placed.backend);
                 guard.finish(Outcome::NeverSent, &Usage::default());
                 continue;
             };
@@ -82,12 +83,13 @@ impl Proxy {
                     match self.elsewhere(&sent, shape, &mut tried, outgoing, payload) {
                         Some(other) => {
                             self.turn_away(sent);
-                            next = Some(other);
+                            next = Some(Box::new(other));
                         }
                         None => return Ok(sent),
                     }
                 }
                 Err(SendError::Connect(error)) => {
+                    tried.push(placed.backend);
                     flight.ended(Outcome::NeverSent);
                     if error.is_local() {
                         return Err(ProxyError::ConnectFailed(error.to_string()));
@@ -111,7 +113,7 @@ impl Proxy {
     async fn send(
         &self,
         target: &Target,
-        outgoing: &Outgoing,
+        outgoing: &Outgoing<'_>,
         payload: &mut Payload,
     ) -> Result<Answer, SendError> {
         let sent = clock::now();
@@ -131,7 +133,7 @@ impl Proxy {
         sent: &Sent,
         shape: &RequestShape,
         tried: &mut Tried,
-        outgoing: &Outgoing,
+        outgoing: &Outgoing<'_>,
         payload: &Payload,
     ) -> Option<(Placed, InFlightGuard)> {
         let Shared { limits, registry, retries, metrics, .. } = &*self.shared;
@@ -145,6 +147,7 @@ impl Proxy {
         if payload.once() {
             return None;
         }
+        tried.push(sent.placed.backend);
         let other = self.pick(shape, tried, outgoing).ok()?;
         if !retries.take() {
             metrics.retry_refused();
@@ -166,7 +169,7 @@ impl Proxy {
         &self,
         shape: &RequestShape,
         tried: &mut Tried,
-        outgoing: &Outgoing,
+        outgoing: &Outgoing<'_>,
     ) -> Result<(Placed, InFlightGuard), PickError> {
         let before = clock::now();
         let mut picked = match self.shared.ledger.pick(shape, &tried.avoided) {

@@ -61,8 +61,22 @@ impl RequestIds {
 
 /// All 32 digits; what `format!` does in a fraction of its time.
 fn hex(number: u128) -> [u8; 32] {
-    std::array::from_fn(|at| b"0123456789abcdef"[(number >> (124 - 4 * at)) as usize & 0xf])
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        pair.copy_from_slice(&HEX[usize::from(byte)]);
+    }
+    digits
 }
+
+/// The two digits of every byte.
+const HEX: [[u8; 2]; 256] = {
+    let (digits, mut pairs, mut byte) = (b"0123456789abcdef", [[0; 2]; 256], 0);
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 0xf]];
+        byte += 1;
+    }
+    pairs
+};
 
 fn is_honoured(id: &[u8]) -> bool {
     !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.iter().all(u8::is_ascii_graphic)
@@ -70,21 +84,26 @@ fn is_honoured(id: &[u8]) -> bool {
 
 /// The client's head, made ready for any target: hop-by-hop headers gone, id and `X-Forwarded-*` set.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'a> {
     method: Method,
     uri: Uri,
-    id: HeaderValue,
+    id: &'a HeaderValue,
     /// The headers as they are written, without the target's and those of framing.
     fields: Vec<u8>,
     /// Where in them the client's key begins, which is the last.
     key_at: usize,
 }
 
-impl Outgoing {
-    /// From the client's head.
+impl<'a> Outgoing<'a> {
+    /// From the client's head, which is used up.
     #[must_use]
-    pub(super) fn new(parts: Parts, id: HeaderValue, client: &Client, upgrade: Option<&Wanted>) -> Self {
-        let Parts { method, uri, headers, .. } = parts;
+    pub(super) fn new(
+        parts: &mut Parts,
+        id: &'a HeaderValue,
+        client: &Client,
+        upgrade: Option<&Wanted>,
+    ) -> Self {
+        let (uri, headers) = (std::mem::take(&mut parts.uri), std::mem::take(&mut parts.headers));
         let hop = Hop::of(&headers);
         let mut fields = Vec::with_capacity(FIELDS_BYTES);
         // A proxy before us knows better what was asked for.
@@ -121,7 +140,7 @@ impl Outgoing {
         for key in headers.get_all(header::AUTHORIZATION) {
             write_field(&mut fields, &header::AUTHORIZATION, &[key.as_bytes()]);
         }
-        Self { method, uri, id, fields, key_at }
+        Self { method: parts.method.clone(), uri, id, fields, key_at }
     }
 
     /// The request's id; always text, as others are replaced.
@@ -136,7 +155,7 @@ impl Outgoing {
 
 /// A request to one target.
 pub(super) struct ToTarget<'a> {
-    pub(super) outgoing: &'a Outgoing,
+    pub(super) outgoing: &'a Outgoing<'a>,
     pub(super) target: &'a Target,
     pub(super) payload: &'a mut Payload,
 }
