@@ -149,11 +149,12 @@ fn p07_twenty_at_a_time_are_held_once() {
 }
 
 /// An engine that does `script` with the socket once a POST's head was read, and answers whatever else comes.
-fn raw_engine(script: fn(TcpStream, usize)) -> SocketAddr {
+pub(crate) fn raw_engine(script: impl Fn(TcpStream, usize) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
+            let script = script.clone();
             std::thread::spawn(move || {
                 let mut stream = stream.unwrap();
                 stream.set_read_timeout(Some(patience())).unwrap();

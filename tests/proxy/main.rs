@@ -6,6 +6,7 @@ mod counting;
 mod descriptors;
 mod eligible;
 mod elsewhere;
+mod expect;
 mod faults;
 mod forwarding;
 mod framing;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use router_tests::backend::{Backend, Exchange, Received, Then};
 use router_tests::client::chat;
@@ -13,6 +13,9 @@ pub(crate) const CLIENTS: usize = 1000;
 
 /// So long a client waits for an answer's end.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An engine to which nobody comes dies after so long.
+const LIFE_MAX: Duration = Duration::from_secs(1);
 
 /// How the answers ended.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +44,8 @@ pub(crate) fn engine() -> Backend {
     Backend::start(stream)
 }
 
-/// Each client asks so many times, one after another; `mortal` is dead for 50 ms of each 200. How the answers ended,
-/// and the engine that stands there in the end.
+/// Each client asks so many times, one after another; `mortal` dies again and again. How the answers ended, and
+/// the engine that stands there in the end.
 pub(crate) fn rage(router: SocketAddr, mortal: Backend, rounds: usize) -> (Ends, Backend) {
     let ends = Arc::new([const { AtomicUsize::new(0) }; 3]);
     let counted = Arc::clone(&ends);
@@ -63,7 +66,12 @@ pub(crate) fn rage(router: SocketAddr, mortal: Backend, rounds: usize) -> (Ends,
     });
     let mut engine = mortal;
     while !clients.is_finished() {
-        std::thread::sleep(Duration::from_millis(150));
+        // In the middle of streams, each of which lasts 0.2 s.
+        let end = Instant::now() + LIFE_MAX;
+        while engine.received().len() < 20 && Instant::now() < end && !clients.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(50));
         let dead = engine.die();
         std::thread::sleep(Duration::from_millis(50));
         let at = dead.addr();

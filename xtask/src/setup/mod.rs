@@ -9,6 +9,7 @@ mod apt;
 pub(crate) mod debian;
 pub(crate) mod emulator;
 pub(crate) mod guest_kernel;
+pub(crate) mod node_sdk;
 pub(crate) mod rust_src;
 pub(crate) mod sdk;
 pub(crate) mod tools;
@@ -53,6 +54,7 @@ pub(crate) fn everything(ws: &Workspace) -> Result<usize> {
         step("cargo-deny", || tools::CARGO_DENY.ensure(ws)),
         step("Debian packages", || debian::ensure(debian::FOR_TESTS)),
         step("OpenAI SDK", || sdk::ensure(ws)),
+        step("OpenAI SDK for Node", || node_sdk::ensure(ws)),
     ];
     println!("setup: {:.1} s", started.elapsed().as_secs_f64());
     Ok(steps.iter().filter(|ok| !**ok).count())

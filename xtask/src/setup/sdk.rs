@@ -16,7 +16,7 @@ const VERSION: &str = "3.57.0";
 const PYTHON: &[debian::Wanted] = &[("python3", "python3-venv")];
 
 /// The client scripts; without them nobody needs the SDK.
-fn scripts(ws: &Workspace) -> PathBuf {
+pub(crate) fn scripts(ws: &Workspace) -> PathBuf {
     ws.root.join("../shared/bench/clients")
 }
 

@@ -19,7 +19,7 @@ use crate::build::{self, Profile};
 use crate::ebpf;
 use crate::paths::Workspace;
 use crate::run::{self, Watchdog};
-use crate::setup::{self, sdk};
+use crate::setup::{self, node_sdk, sdk};
 use crate::test::parse::{Parser, Totals};
 
 const TIER_PACKAGE: &str = "router-tests";
@@ -142,6 +142,9 @@ fn run_cargo(
     }
     if sdk::is_present(ws) {
         cargo.env("UNLATCH_SDK_PYTHON", sdk::python(ws));
+    }
+    if node_sdk::is_present(ws) {
+        cargo.env("UNLATCH_SDK_NODE", node_sdk::folder(ws));
     }
     let mut child = cargo.spawn().with_context(|| format!("cannot start `{}`", run::line(&cargo)))?;
     let stdout = child.stdout.take().context("invariant: standard output is piped")?;
