@@ -16,6 +16,8 @@ mod limits;
 mod malformed;
 mod own;
 mod records;
+mod reports;
+mod reports_large;
 mod retry;
 mod shapes;
 mod shutdown;
