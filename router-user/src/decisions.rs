@@ -57,7 +57,7 @@ pub struct CandidateLine {
     pub own: Option<u32>,
     /// Of those, the other processes' of the host, by the shared table. Exact too.
     pub others: u32,
-    /// Of those, foreign ones; `null` = nobody told.
+    /// Of those, foreign ones; `null` = nobody told: the mean of the others' is assumed.
     pub foreign: Option<f64>,
     /// Age in seconds of what the foreign ones are from, the report or what was told in band; `null` = nobody told.
     pub foreign_age_s: Option<f64>,

@@ -19,6 +19,8 @@ mod malformed;
 mod memory;
 mod own;
 mod records;
+mod reports;
+mod reports_large;
 mod retry;
 mod shapes;
 mod shutdown;

@@ -11,6 +11,17 @@ pub fn http(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
+/// A text of `fixtures/metrics`.
+///
+/// # Panics
+/// There is no such file, or it is no text.
+#[must_use]
+#[track_caller]
+pub fn metrics(name: &str) -> String {
+    let path = format!("{}/fixtures/metrics/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
+}
+
 /// The bytes that hex digits stand for.
 ///
 /// # Panics

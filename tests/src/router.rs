@@ -95,6 +95,18 @@ pub fn metric_at(admin: SocketAddr, name: &str, label: &str) -> f64 {
     values.map(|value| value.parse::<f64>().unwrap()).sum()
 }
 
+/// What `/status` says of the backend of a row.
+///
+/// # Panics
+/// The admin plane does not answer, or knows no such row.
+#[must_use]
+#[track_caller]
+pub fn status(router: &RunningRouter, row: usize) -> serde_json::Value {
+    let text = ask(router.admin_addr(), "GET /status HTTP/1.1\r\nhost: h\r\n\r\n").text();
+    let mut status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    status["backends"][row].take()
+}
+
 /// Waits until nothing is in flight anywhere.
 #[track_caller]
 pub fn wait_idle(router: &RunningRouter) {

@@ -41,7 +41,16 @@ fn a_report_is_recorded_with_its_age_and_its_absence_as_unknown() {
     assert_eq!((of(b).kv_source, of(b).kv_age_seconds), (KvSource::Assumed, None));
     assert_eq!((of(b).seats_age_seconds, of(b).prefill_samples), (None, 0));
     assert!(of(a).band > 0.0, "a stale count has a band");
-    assert_eq!(of(b).band, 0.0, "exact, and so is the least");
+    assert_eq!((of(b).requests, of(b).others), (Some(2.5), 0), "as many are assumed where nobody tells");
+    assert!(of(b).band > 0.0, "and that is no exact count");
+    for row in [a, b] {
+        p.report(at(2.0), row, report(0, 2.0));
+    }
+    let record = ask(&mut p, at(2.5), &chat(&["y".repeat(600)])).record.unwrap();
+    assert!(
+        record.candidates.iter().all(|c| c.band == 0.0 && c.foreign == Some(0.0)),
+        "exact counts have none"
+    );
 }
 
 /// Another process has 4 at every backend.

@@ -220,3 +220,7 @@ impl Watcher {
 #[cfg(test)]
 #[path = "watch_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "watch_report_tests.rs"]
+mod report_tests;

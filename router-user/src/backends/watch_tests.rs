@@ -20,43 +20,50 @@ use tokio::task::JoinSet;
 use super::{ReportSink, WatchConfig, watch_all};
 use crate::backends::{Mark, ScrapeFailure, Target};
 
-const HOUR: Duration = Duration::from_secs(3600);
-const MODELS: &str = r#"{"object":"list","data":[{"id":"m"}]}"#;
-const VLLM: &str = "vllm:num_requests_running 4\nvllm:num_requests_waiting 6\n\
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const MODELS: &str = r#"{"object":"list","data":[{"id":"m"}]}"#;
+pub(super) const VLLM: &str = "vllm:num_requests_running 4\nvllm:num_requests_waiting 6\n\
                     vllm:cache_config_info{num_gpu_blocks=\"10\",block_size=\"16\"} 1\n";
 const LLAMA: &str = "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n";
 
 #[derive(Clone)]
-enum Reply {
+pub(super) enum Reply {
     Text(u16, String),
+    /// 200, packed by gzip.
+    Packed(Vec<u8>),
+    /// 302 to a login.
+    Login,
     Hang,
     /// Waits for the permit, then the models.
     Held(Arc<tokio::sync::Semaphore>),
     Endless,
 }
 
-fn text(status: u16, body: &str) -> Reply {
+pub(super) fn text(status: u16, body: &str) -> Reply {
     Reply::Text(status, body.to_owned())
 }
 
 /// What a scripted engine answers, and what it was asked.
-struct Script {
-    models: Mutex<Reply>,
-    metrics: Mutex<Reply>,
+pub(super) struct Script {
+    pub(super) models: Mutex<Reply>,
+    pub(super) metrics: Mutex<Reply>,
     slots: Mutex<Reply>,
+    /// Metrics at another path.
+    pub(super) elsewhere: Mutex<Option<(&'static str, Reply)>>,
     /// Path, `Host`, `Authorization` of each request.
-    asked: Mutex<Vec<(String, String, Option<String>)>>,
+    pub(super) asked: Mutex<Vec<(String, String, Option<String>)>>,
     close_after_answer: bool,
 }
 
 impl Script {
-    fn new(models: Reply, metrics: Reply) -> Arc<Self> {
+    pub(super) fn new(models: Reply, metrics: Reply) -> Arc<Self> {
         let (slots, asked) = (Mutex::new(text(404, "")), Mutex::default());
         let (models, metrics) = (Mutex::new(models), Mutex::new(metrics));
-        Arc::new(Self { models, metrics, slots, asked, close_after_answer: false })
+        let elsewhere = Mutex::default();
+        Arc::new(Self { models, metrics, slots, elsewhere, asked, close_after_answer: false })
     }
 
-    fn count(&self, path: &str) -> usize {
+    pub(super) fn count(&self, path: &str) -> usize {
         self.asked.lock().iter().filter(|(p, ..)| p == path).count()
     }
 
@@ -66,7 +73,9 @@ impl Script {
     ) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
         let header = |name| request.headers().get(name).map(|v: &HeaderValue| v.to_str().unwrap().to_owned());
         let path = request.uri().path().to_owned();
+        let elsewhere = self.elsewhere.lock().clone().filter(|(at, _)| *at == path);
         let reply = match path.trim_start_matches("/base") {
+            _ if elsewhere.is_some() => elsewhere.unwrap().1,
             "/v1/models" => self.models.lock().clone(),
             "/metrics" => self.metrics.lock().clone(),
             _ => self.slots.lock().clone(),
@@ -76,6 +85,14 @@ impl Script {
             Reply::Text(status, body) => {
                 Response::builder().status(status).body(Full::from(body).boxed()).unwrap()
             }
+            Reply::Packed(body) => {
+                Response::builder().header("content-encoding", "gzip").body(Full::from(body).boxed()).unwrap()
+            }
+            Reply::Login => Response::builder()
+                .status(302)
+                .header("location", "/login")
+                .body(Full::default().boxed())
+                .unwrap(),
             Reply::Hang => std::future::pending().await,
             Reply::Held(until) => {
                 until.acquire().await.unwrap().forget();
@@ -104,7 +121,7 @@ impl hyper::body::Body for Endless {
 }
 
 /// Serves the script until dropped.
-fn serve(listener: TcpListener, script: Arc<Script>) -> JoinSet<()> {
+pub(super) fn serve(listener: TcpListener, script: Arc<Script>) -> JoinSet<()> {
     let mut set = JoinSet::new();
     set.spawn(async move {
         let mut connections = JoinSet::new();
@@ -124,19 +141,19 @@ fn serve(listener: TcpListener, script: Arc<Script>) -> JoinSet<()> {
     set
 }
 
-async fn listen() -> (TcpListener, SocketAddr) {
+pub(super) async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     (listener, addr)
 }
 
 #[derive(Default)]
-struct Told {
-    reports: Mutex<Vec<Report>>,
+pub(super) struct Told {
+    pub(super) reports: Mutex<Vec<Report>>,
     models: Mutex<Vec<Models>>,
-    ready: Mutex<Vec<bool>>,
+    pub(super) ready: Mutex<Vec<bool>>,
     begun: Mutex<usize>,
-    lost: Mutex<usize>,
+    pub(super) lost: Mutex<usize>,
 }
 
 impl ReportSink for Told {
@@ -158,14 +175,18 @@ impl ReportSink for Told {
     }
 }
 
-fn target(addr: SocketAddr, model: bool) -> Arc<Target> {
+pub(super) fn target(addr: SocketAddr, model: bool) -> Arc<Target> {
+    Arc::new(plain_target(addr, model))
+}
+
+pub(super) fn plain_target(addr: SocketAddr, model: bool) -> Target {
     let key = Some(HeaderValue::from_static("Bearer k"));
     let host = HeaderValue::from_static("engine");
     let id = BackendId::new(5).unwrap();
-    Arc::new(Target::new(id, "http://engine".into(), addr, host, "/base".into(), key, model))
+    Target::new(id, "http://engine".into(), addr, host, "/base".into(), key, model)
 }
 
-fn config(interval_ms: u64) -> WatchConfig {
+pub(super) fn config(interval_ms: u64) -> WatchConfig {
     WatchConfig {
         interval: Duration::from_millis(interval_ms),
         timeout: Duration::from_secs(5),
@@ -176,13 +197,13 @@ fn config(interval_ms: u64) -> WatchConfig {
 }
 
 /// A watch of one target, and what it told.
-fn start(target: &Arc<Target>, config: &WatchConfig) -> (JoinSet<()>, Arc<Told>) {
+pub(super) fn start(target: &Arc<Target>, config: &WatchConfig) -> (JoinSet<()>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let sink: Arc<dyn ReportSink> = told.clone();
     (watch_all(std::slice::from_ref(target), &sink, config), told)
 }
 
-async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(tokio::time::Instant::now() < deadline, "never: {what}");

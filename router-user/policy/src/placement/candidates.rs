@@ -116,6 +116,7 @@ impl Placement {
             }
             found.push(self.candidate_with(scene, id, others, matched));
         }
+        assume_foreign(scene.means, found);
         if found.is_empty() {
             let verdicts = members.iter().map(|&id| self.judge(scene, id, self.table.others(id)));
             let nobody = (!self.order.is_empty()).then_some(Verdict::OtherModel);
@@ -163,9 +164,10 @@ impl Placement {
         load.add(f64::from(others.requests), others.q_tokens as f64, others.c_tokens as f64);
         let told = self.table.told(id);
         let foreign = standing.foreign.or_fresher(scene.now, told).now(scene.now, self.fade);
+        let is_told = foreign.why().is_none();
         let foreign = foreign.value().unwrap_or(0.0);
         if foreign > 0.0 {
-            load.add(foreign, foreign * scene.means.uncached, foreign * scene.means.prompt);
+            charge(&mut load, foreign, scene.means);
         }
         let mut candidate = Candidate {
             id,
@@ -173,6 +175,8 @@ impl Placement {
             others: others.requests,
             is_counted: true,
             is_stale: foreign > 0.0,
+            foreign,
+            is_told,
             told,
             matched_blocks: matched.blocks,
             matched_tokens: matched.tokens,
@@ -181,6 +185,7 @@ impl Placement {
             let reported = self.reported(scene.now, id);
             candidate.load.requests = reported.unwrap_or(0.0);
             (candidate.is_counted, candidate.is_stale) = (reported.is_some(), true);
+            (candidate.foreign, candidate.is_told) = (0.0, true);
         }
         candidate
     }
@@ -203,5 +208,26 @@ impl Placement {
             last_turn: entry.last_turn,
             ring_seed: entry.ring_seed,
         })
+    }
+}
+
+/// Foreign requests count as so many of the pool's mean request.
+fn charge(load: &mut Load, foreign: f64, means: &PoolMeans) {
+    load.add(foreign, foreign * means.uncached, foreign * means.prompt);
+}
+
+/// Where nobody tells of foreign requests there are taken to be as many as where somebody does, in the mean: none
+/// would make the silent one look idle beside the others. Where nobody tells of any candidate there are none.
+fn assume_foreign(means: &PoolMeans, found: &mut [Candidate]) {
+    let told = found.iter().filter(|c| c.is_told).count();
+    if told == found.len() || told == 0 {
+        return;
+    }
+    let mean = found.iter().map(|c| c.foreign).sum::<f64>() / told as f64;
+    if mean > 0.0 {
+        for c in found.iter_mut().filter(|c| !c.is_told) {
+            charge(&mut c.load, mean, means);
+            (c.foreign, c.is_stale) = (mean, true);
+        }
     }
 }

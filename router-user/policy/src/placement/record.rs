@@ -67,13 +67,14 @@ impl KvSource {
 pub struct CandidateRecord {
     /// Which.
     pub backend: BackendId,
-    /// Requests in flight there (A), foreign ones included; `None` = unknown.
+    /// Requests in flight there (A), foreign ones included, told or assumed; `None` = unknown.
     pub requests: Option<f64>,
     /// Of those, this process's; `None` = it does not use its own counts.
     pub own: Option<u32>,
     /// Of those, the other processes' of the host, by the shared table.
     pub others: u32,
-    /// Of those, foreign ones assumed from the last report or what was told in band; `None` = neither.
+    /// Of those, foreign ones by the last report or what was told in band; `None` = neither: the mean of the others' is
+    /// assumed.
     pub foreign: Option<f64>,
     /// Seconds since that; `None` = neither.
     pub foreign_age_seconds: Option<f64>,
@@ -152,7 +153,7 @@ impl Placement {
         let own = entry.load.in_flight().requests;
         let is_exact = self.config.own_counts == OwnCounts::Exact;
         // Not read again: the others may have counted on since the decision, and the sum must stay the one used.
-        let others = c.load.requests - f64::from(own) - foreign.value().unwrap_or(0.0);
+        let others = c.load.requests - f64::from(own) - c.foreign;
         let (kv_source, kv_age_seconds) = kv_source(entry, now);
         Some(CandidateRecord {
             backend: c.id,

@@ -7,7 +7,9 @@
 )]
 
 use router_policy::prefix::{ChainBuilder, HashKey};
-use router_policy::{Alone, BackendId, BackendSpec, Decision, Nanos, Placement, PolicyConfig, RequestShape};
+use router_policy::{
+    Alone, BackendId, BackendSpec, Decision, Nanos, Outcome, Placement, PolicyConfig, RequestShape, Usage,
+};
 
 pub const KEY: HashKey = HashKey::new([7; 192]);
 
@@ -37,6 +39,10 @@ pub fn ready_pair(config: PolicyConfig, seed: u64) -> Placement {
         p.set_ready(id, true);
     }
     p
+}
+
+pub fn end(p: &mut Placement, now: Nanos, decision: Decision) {
+    p.on_finished(now, decision.ticket, Outcome::Completed, &Usage::default());
 }
 
 pub fn ask(p: &mut Placement, now: Nanos, request: &RequestShape) -> Decision {
