@@ -36,6 +36,7 @@ pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
     };
     let options = KernelOptions { mode, pin_dir: config.pin_dir.clone(), hook: hook(config) };
     let account = account::open(&options)?;
+    give_back_memory();
     match account.state() {
         State::On { programs, missing, .. } => {
             tracing::info!(slot = account.slot(), ?programs, "counting in the kernel");
@@ -49,6 +50,14 @@ pub(super) fn open(config: &KernelConfig) -> Result<Account, KernelError> {
         State::Off { reason } => tracing::warn!(%reason, "counting in process memory"),
     }
     Ok(account)
+}
+
+/// Loading programs takes some 20 MiB for a moment, for the kernel's types, which the allocator would keep for good. To
+/// be called by the thread that loaded.
+#[expect(unsafe_code, reason = "the allocator has no safe call for it")]
+fn give_back_memory() {
+    // SAFETY: takes no pointer and frees only what nobody has.
+    unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
 /// An account without the kernel, for a reason that came up after [`open`]; says so in one line.
@@ -66,7 +75,12 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// dropped goes on to its end.
 pub(super) async fn look_after(account: Account) {
     let adopting = account.clone();
-    match blocking(move || adopting.adopt()).await {
+    let adopt = move || {
+        let adopted = adopting.adopt();
+        give_back_memory();
+        adopted
+    };
+    match blocking(adopt).await {
         Ok(adopted) if adopted == Adopted::default() => {}
         Ok(Adopted { taken_up, refused }) => {
             tracing::info!(taken_up, refused, "connections older than the programs");
