@@ -21,17 +21,30 @@ pub(super) enum Kind {
     Small,
     /// 64 tokens, each an event.
     Stream,
+    /// A small request behind one of four system prompts of so many bytes.
+    Prompt(usize),
 }
+
+/// System prompts that long requests share: with 1 MB more than an engine is thought to hold, so that blocks come and go.
+const PROMPTS: u32 = 4;
 
 impl Kind {
     /// A request whose prompt is its own.
     fn request(self, number: u32) -> String {
         let more = match self {
-            Self::Small => "\"max_tokens\":1".to_owned(),
+            Self::Small | Self::Prompt(_) => "\"max_tokens\":1".to_owned(),
             Self::Stream => format!("\"max_tokens\":{TOKENS},\"stream\":true"),
         };
+        let system = match self {
+            Self::Small | Self::Stream => String::new(),
+            Self::Prompt(bytes) => {
+                let text = format!("p{:02}-3f2a91c0 ", number % PROMPTS);
+                let text = text.repeat(bytes / text.len());
+                format!("{{\"role\":\"system\",\"content\":\"{text}\"}},")
+            }
+        };
         let body = format!(
-            "{{\"model\":\"sim\",\"messages\":[{{\"role\":\"user\",\"content\":\"q{number} {}\"}}],{more}}}",
+            "{{\"model\":\"sim\",\"messages\":[{system}{{\"role\":\"user\",\"content\":\"q{number} {}\"}}],{more}}}",
             "3f2a91c0 ".repeat(7)
         );
         format!(
@@ -142,5 +155,7 @@ mod tests {
         let request = Kind::Small.request(123);
         let (_, body) = request.split_once("\r\n\r\n").unwrap();
         assert!((130..170).contains(&body.len()), "{}", body.len());
+        let long = Kind::Prompt(1_000_000).request(123);
+        assert!((1_000_000..1_000_500).contains(&long.len()), "{}", long.len());
     }
 }

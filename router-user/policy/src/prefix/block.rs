@@ -61,6 +61,8 @@ impl<'k> ChainBuilder<'k> {
     /// Appends bytes of prompt. O(bytes); what fills a block by itself is not copied.
     pub fn update(&mut self, mut bytes: &[u8]) {
         self.chain.bytes += bytes.len() as u64;
+        let more = (self.filled + bytes.len()) / BLOCK_BYTES;
+        self.chain.blocks.reserve(more.min(MAX_BLOCKS - self.chain.blocks.len()));
         while !bytes.is_empty() && self.chain.blocks.len() < MAX_BLOCKS {
             if self.filled == 0
                 && let Some((block, rest)) = bytes.split_first_chunk()
