@@ -64,6 +64,9 @@ impl Drop for HeldBody {
 /// Smaller bodies come in one piece, which is the socket's.
 const BUFFER_BYTES_MIN: usize = 256 << 10;
 
+/// A body in one piece is copied below this: half of the smallest buffer that the piece can be a part of.
+const COPIED_BYTES: usize = 4 << 10;
+
 /// What a worker keeps of buffers, in all.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
@@ -133,7 +136,7 @@ pub struct Begun {
 }
 
 /// Reads a body whole, or until more than `hold_max` bytes of it are here. A `Content-Length` is checked and taken from the budget before the first byte is read; a
-/// body without one is counted as it comes. No copy if it came in one piece.
+/// body without one is counted as it comes. No copy if it came in one piece, unless it is small.
 ///
 /// # Errors
 /// [`ProxyError::BodyTooLarge`], [`ProxyError::BodyBudget`], [`ProxyError::BodyStalled`], or
@@ -227,7 +230,12 @@ impl<'b> Pieces<'b> {
     }
 
     fn join(self) -> Bytes {
-        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
+        match (self.joined.is_empty(), self.first.len()) {
+            // It holds the buffer that it was read into, which would be kept until the engine answers.
+            (true, ..COPIED_BYTES) => Bytes::copy_from_slice(&self.first),
+            (true, _) => self.first,
+            (false, _) => self.joined.freeze(),
+        }
     }
 }
 
@@ -246,7 +254,7 @@ pub async fn discard(mut body: Incoming, bytes_max: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUFFER_BYTES_MIN, Budget, Buffers, Held, HeldBody, KEPT_BYTES_MAX, Pieces};
+    use super::{BUFFER_BYTES_MIN, Budget, Buffers, COPIED_BYTES, Held, HeldBody, KEPT_BYTES_MAX, Pieces};
     use bytes::Bytes;
     use std::sync::Arc;
 
@@ -266,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_join_in_order_and_one_piece_is_not_copied() {
+    fn pieces_join_in_order() {
         for announced in [None, Some(6)] {
             let buffers = Buffers::default();
             let mut pieces = Pieces::new(announced, &buffers);
@@ -275,12 +283,19 @@ mod tests {
             }
             assert_eq!(pieces.join(), "abcdef");
         }
-        let only = Bytes::from_static(b"abc");
-        let at = only.as_ptr();
-        let buffers = Buffers::default();
-        let mut pieces = Pieces::new(Some(3), &buffers);
-        pieces.push(only);
-        assert_eq!(pieces.join().as_ptr(), at);
+    }
+
+    #[test]
+    fn one_piece_is_copied_only_if_it_is_small() {
+        for (len, is_copied) in [(3, true), (COPIED_BYTES - 1, true), (COPIED_BYTES, false)] {
+            let only = Bytes::from(vec![b'x'; len]);
+            let at = only.as_ptr();
+            let buffers = Buffers::default();
+            let mut pieces = Pieces::new(None, &buffers);
+            pieces.push(only.clone());
+            let joined = pieces.join();
+            assert_eq!((joined.as_ptr() != at, &joined), (is_copied, &only), "{len}");
+        }
     }
 
     fn large(buffers: &Arc<Buffers>) -> HeldBody {

@@ -43,10 +43,12 @@ impl RequestIds {
 
     /// The client's id if it is short and visible ASCII, else a new one.
     pub(super) fn of(&self, headers: &HeaderMap) -> HeaderValue {
-        match headers.get(X_REQUEST_ID) {
-            Some(id) if is_honoured(id.as_bytes()) => id.clone(),
-            _ => self.make(),
-        }
+        let honoured = match headers.get(X_REQUEST_ID) {
+            // A copy: what the client sent lies in the buffer that it was read into.
+            Some(id) if is_honoured(id.as_bytes()) => HeaderValue::from_bytes(id.as_bytes()).ok(),
+            _ => None,
+        };
+        honoured.unwrap_or_else(|| self.make())
     }
 
     fn make(&self) -> HeaderValue {
@@ -86,8 +88,9 @@ fn is_honoured(id: &[u8]) -> bool {
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     method: Method,
-    uri: Uri,
     id: &'a HeaderValue,
+    /// Path and query.
+    path: Box<str>,
     /// The headers as they are written, without the target's and those of framing.
     fields: Vec<u8>,
     /// Where in them the client's key begins, which is the last.
@@ -95,7 +98,7 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// From the client's head, which is used up.
+    /// From the client's head, which is used up: it would hold the buffer that it was read into.
     #[must_use]
     pub(super) fn new(
         parts: &mut Parts,
@@ -140,7 +143,8 @@ impl<'a> Outgoing<'a> {
         for key in headers.get_all(header::AUTHORIZATION) {
             write_field(&mut fields, &header::AUTHORIZATION, &[key.as_bytes()]);
         }
-        Self { method: parts.method.clone(), uri, id, fields, key_at }
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str).into();
+        Self { method: parts.method.clone(), id, path, fields, key_at }
     }
 
     /// The request's id; always text, as others are replaced.
@@ -166,8 +170,7 @@ impl forward::Outgoing for ToTarget<'_> {
     }
 
     fn write_head(&self, to: &mut Vec<u8>) {
-        let Outgoing { method, uri, fields, key_at, .. } = self.outgoing;
-        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let Outgoing { method, path, fields, key_at, .. } = self.outgoing;
         for part in [method.as_str(), " ", &self.target.base_path, path, " HTTP/1.1\r\n"] {
             to.extend_from_slice(part.as_bytes());
         }
