@@ -3,6 +3,7 @@
 //! Probes of the router (`GET /v1/models`, `/metrics`, `/health`) are answered by themselves and not recorded; what
 //! `/metrics` says is [`Backend::say`]'s.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -160,7 +161,8 @@ pub struct Backend {
 struct State {
     stop: AtomicBool,
     received: Mutex<Vec<Received>>,
-    streams: Mutex<Vec<TcpStream>>,
+    /// Open connections, by a number of their own.
+    streams: Mutex<BTreeMap<usize, TcpStream>>,
     connections: AtomicUsize,
     scrapes: AtomicUsize,
     metrics: Mutex<Option<String>>,
@@ -243,7 +245,7 @@ impl Drop for Backend {
         self.state.stop.store(true, Ordering::SeqCst);
         // Wakes the accepting thread.
         let _refused = TcpStream::connect(self.addr);
-        for stream in self.state.streams.lock().drain(..) {
+        for stream in self.state.streams.lock().values() {
             let _closed = stream.shutdown(Shutdown::Both);
         }
         if let Some(thread) = self.thread.take() {
@@ -299,7 +301,8 @@ impl Refusing {
 }
 
 fn accept(listener: &TcpListener, state: &Arc<State>, script: &Arc<Script>) {
-    while let Ok((stream, _)) = listener.accept() {
+    for number in 0.. {
+        let Ok((stream, _)) = listener.accept() else { return };
         if state.stop.load(Ordering::SeqCst) {
             return;
         }
@@ -307,9 +310,13 @@ fn accept(listener: &TcpListener, state: &Arc<State>, script: &Arc<Script>) {
         // A router in a debug build that scans twenty bodies of 20 MB writes none of them meanwhile.
         let patience = if wait::is_long() { 30 * DEADLINE } else { DEADLINE };
         stream.set_read_timeout(Some(patience)).unwrap();
-        state.streams.lock().push(stream.try_clone().unwrap());
+        state.streams.lock().insert(number, stream.try_clone().unwrap());
         let (state, script) = (Arc::clone(state), Arc::clone(script));
-        std::thread::spawn(move || serve(stream, &state, &*script));
+        std::thread::spawn(move || {
+            serve(stream, &state, &*script);
+            // Every descriptor of the socket must go for it to be closed.
+            state.streams.lock().remove(&number);
+        });
     }
 }
 
@@ -341,9 +348,6 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
                 if then == Then::Reset {
                     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
                 }
-                // Every descriptor of the socket must go for it to be closed.
-                let peer = stream.peer_addr().ok();
-                state.streams.lock().retain(|s| s.peer_addr().ok() != peer);
                 return;
             }
         }
