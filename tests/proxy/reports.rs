@@ -306,3 +306,27 @@ fn an_engine_that_sleeps_gets_nothing() {
         engines[0].received().len() > before
     });
 }
+
+/// S03, for what engines make up: their names and labels are in no series of ours.
+#[test]
+fn s03_what_engines_say_makes_no_series() {
+    let engine = Backend::ok();
+    engine.say(&metrics("vllm_v1_new_name_only.prom"));
+    let router = start(asking(&[&engine]));
+    wait::until("it has reported", || shown(&router, 0)[0] == json!(7));
+    let series = || {
+        let text = ask(router.admin_addr(), "GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n").text();
+        text.lines().filter(|line| !line.starts_with('#')).count()
+    };
+    let before = series();
+    let made_up: String = (0..2000)
+        .map(|n| format!("vllm:made_up_{n} 1\nvllm:num_requests_running{{engine=\"{n}\",x=\"{n}\"}} 1\n"))
+        .collect();
+    engine.say(&made_up);
+    wait::until("it is read", || status(&router, 0)["report"]["state"] == "missing");
+    assert_eq!(status(&router, 0)["running"]["value"], 2000);
+    // The gauge of what waits is unknown now, and so is the KV use.
+    assert!(series() <= before, "{before} series, then {}", series());
+    let problem = status(&router, 0)["report"]["problem"].as_str().unwrap().to_owned();
+    assert!(problem.contains("vllm:num_requests_waiting is missing") && problem.len() < 1000, "{problem}");
+}

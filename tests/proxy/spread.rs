@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use router_policy::{PolicyConfig, PolicyName};
+use router_policy::{PolicyConfig, PolicyName, RequestShape};
 use router_tests::backend::{Backend, Exchange, Received};
 use router_tests::client::{Client, ask, post};
 use router_tests::router::{config, start, wait_idle};
@@ -106,6 +106,34 @@ fn r06_a_report_that_is_old_does_not_attract_a_burst() {
         }
         wait_idle(&router);
     }
+}
+
+/// R11. That one engine holds next to nothing of the index is no reason to give it what nobody holds.
+#[test]
+fn r11_what_nobody_holds_goes_by_load_and_not_by_shares_of_the_index() {
+    let engines = [Backend::ok(), Backend::ok()];
+    let mut config = placed_by(PolicyName::PrefixCost, &engines.each_ref().map(Backend::addr));
+    config.backends[0].spec.max_in_flight = Some(31);
+    let router = start(config);
+    let [a, b] = router.ledger().backends()[..] else { panic!("two backends") };
+    // Full while the other is seeded, then with a place left.
+    let stream = |_| router.ledger().pick_forced(&RequestShape::unshaped(), a).unwrap();
+    let mut streams: Vec<_> = (0..31).map(stream).collect();
+    let send = |what: &str| {
+        let body = serde_json::json!({"model": "m", "prompt": text(what, 2000)}).to_string();
+        assert_eq!(ask(router.addr(), post("/v1/completions", &body)).status, 200);
+        wait::until("it is no longer counted", || router.ledger().snapshot(b).unwrap().own.requests == 0);
+    };
+    (0..200).for_each(|n| send(&format!("seed {n}")));
+    streams.pop();
+    let blocks = |id| router.ledger().snapshot(id).unwrap().index_blocks;
+    assert!(blocks(a) == 0 && blocks(b) > 1000, "{} and {}", blocks(a), blocks(b));
+    let before = counts(&engines)[1];
+    (0..20).for_each(|n| send(&format!("new {n}")));
+    let went = counts(&engines)[1] - before;
+    assert!(went >= 18, "{went} of 20 at the idle one");
+    drop(streams);
+    wait_idle(&router);
 }
 
 /// Where each turn of each user went, in order.

@@ -156,6 +156,7 @@ const BANS: &[Ban] = &[
             "router-user/src/observe/admin",
             "router-user/src/observe/agent",
             "router-user/src/observe/status",
+            "router-user/src/observe/reports",
             // These write JSON: answers of the router's own, and what commands print and replay.
             "router-user/src/error.rs",
             "router-user/src/decisions",

@@ -106,6 +106,7 @@ impl Placement {
         let is_shared = self.table.is_shared();
         // Most hold the same, the common head of the prompts; so tokens are reckoned where that changes.
         let mut matched = Matched::default();
+        let mut silent = 0;
         for &id in members {
             let others = if is_shared { self.table.others(id) } else { InFlight::default() };
             if self.judge(scene, id, others) != Verdict::Candidate {
@@ -114,9 +115,14 @@ impl Placement {
             if matched.blocks != scene.walk.leading_blocks(id) {
                 matched = scene.matched(id);
             }
-            found.push(self.candidate_with(scene, id, others, matched));
+            let candidate = self.candidate_with(scene, id, others, matched);
+            silent += usize::from(!candidate.is_told);
+            found.push(candidate);
         }
-        assume_foreign(scene.means, found);
+        // Mostly all tell, or none does.
+        if silent > 0 && silent < found.len() {
+            assume_foreign(scene.means, found);
+        }
         if found.is_empty() {
             let verdicts = members.iter().map(|&id| self.judge(scene, id, self.table.others(id)));
             let nobody = (!self.order.is_empty()).then_some(Verdict::OtherModel);
@@ -219,10 +225,7 @@ fn charge(load: &mut Load, foreign: f64, means: &PoolMeans) {
 /// Where nobody tells of foreign requests there are taken to be as many as where somebody does, in the mean: none
 /// would make the silent one look idle beside the others. Where nobody tells of any candidate there are none.
 fn assume_foreign(means: &PoolMeans, found: &mut [Candidate]) {
-    let told = found.iter().filter(|c| c.is_told).count();
-    if told == found.len() || told == 0 {
-        return;
-    }
+    let told = found.iter().filter(|c| c.is_told).count().max(1);
     let mean = found.iter().map(|c| c.foreign).sum::<f64>() / told as f64;
     if mean > 0.0 {
         for c in found.iter_mut().filter(|c| !c.is_told) {
