@@ -110,10 +110,14 @@ impl Conn {
     ) -> Result<(StatusCode, HeaderMap), Failure> {
         let before = self.socket.begin();
         let reused = std::mem::replace(&mut self.reused, true);
-        self.sending = Sending::new(request);
-        let method = request.method();
-        let mut interim = 0;
-        poll_fn(|cx| self.poll_head(cx, method, &mut interim)).await.map_err(|error| {
+        let (mut has_begun, mut interim) = (false, 0);
+        let head = poll_fn(|cx| {
+            if !std::mem::replace(&mut has_begun, true) {
+                self.sending = Sending::begin(request, cx, &mut self.socket)?;
+            }
+            self.poll_head(cx, request.method(), &mut interim)
+        });
+        head.await.map_err(|error| {
             let facts = Facts {
                 reused,
                 unsent: self.socket.written == before,

@@ -68,76 +68,92 @@ pub(super) fn parse(bytes: &[u8], method: &Method) -> Result<Option<(Head, usize
         httparse::Status::Partial if bytes.len() > HEAD_BYTES_MAX => return Err(BadHead::TooLarge),
         httparse::Status::Partial => return Ok(None),
     };
-    let syntax = |_| BadHead::Syntax(httparse::Error::HeaderValue);
     let status = StatusCode::from_u16(answer.code.unwrap_or_default());
     let status = status.map_err(|_| BadHead::Syntax(httparse::Error::Status))?;
     let is_1_0 = answer.version == Some(0);
     let whole = Bytes::copy_from_slice(&bytes[..len]);
     let mut headers = HeaderMap::with_capacity(answer.headers.len());
+    let mut says = Says::default();
     for field in &*answer.headers {
         let name = HeaderName::from_bytes(field.name.as_bytes())
             .map_err(|_| BadHead::Syntax(httparse::Error::HeaderName))?;
+        if says.hears(&name, field.value)? {
+            continue;
+        }
         let at = field.value.as_ptr().addr() - bytes.as_ptr().addr();
-        let value =
-            HeaderValue::from_maybe_shared(whole.slice(at..at + field.value.len())).map_err(syntax)?;
+        let value = HeaderValue::from_maybe_shared(whole.slice(at..at + field.value.len()))
+            .map_err(|_| BadHead::Syntax(httparse::Error::HeaderValue))?;
         headers.append(name, value);
     }
-    let keeps = keeps(&headers, is_1_0);
-    let framing = framing(&mut headers, status, method)?;
+    let keeps = if is_1_0 { says.keep } else { !says.close };
+    let framing = says.framing(status, method)?;
+    if matches!(framing, Framing::Chunked(_)) {
+        // It overrides a length, which must not reach the client.
+        headers.remove(header::CONTENT_LENGTH);
+    }
     Ok(Some((Head { status, headers, framing, keeps }, len)))
 }
 
-fn framing(headers: &mut HeaderMap, status: StatusCode, method: &Method) -> Result<Framing, BadHead> {
-    let length = length(headers)?;
-    let has_none = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if method == Method::HEAD || has_none || status.is_informational() {
-        return Ok(Framing::Sized(0));
+/// What the headers say of the body's end and the connection's.
+#[derive(Debug, Default)]
+struct Says {
+    length: Option<u64>,
+    coding: Option<Coding>,
+    keep: bool,
+    close: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    Chunked,
+    Identity,
+    /// Another, or more than one.
+    Unknown,
+}
+
+impl Says {
+    /// Takes one header; true if it was said before and is not to be said twice.
+    fn hears(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, BadHead> {
+        if name == header::CONTENT_LENGTH {
+            let length = number(value).ok_or(BadHead::Length)?;
+            return match self.length.replace(length) {
+                Some(before) if before != length => Err(BadHead::Length),
+                before => Ok(before.is_some()),
+            };
+        }
+        if name == header::TRANSFER_ENCODING {
+            let one = match value {
+                _ if self.coding.is_some() => Coding::Unknown,
+                one if one.eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
+                one if one.eq_ignore_ascii_case(b"identity") => Coding::Identity,
+                _ => Coding::Unknown,
+            };
+            self.coding = Some(one);
+        } else if name == header::CONNECTION {
+            let mut tokens = value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+            self.keep |= tokens.clone().any(|token| token.eq_ignore_ascii_case(b"keep-alive"));
+            self.close |= tokens.any(|token| token.eq_ignore_ascii_case(b"close"));
+        }
+        Ok(false)
     }
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).into_iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => Ok(length.map_or(Framing::ToClose, Framing::Sized)),
-        (Some(one), None) if one.as_bytes().eq_ignore_ascii_case(b"chunked") => {
-            // It overrides a length, which must not reach the client.
-            headers.remove(header::CONTENT_LENGTH);
-            Ok(Framing::Chunked(Chunks::START))
+
+    fn framing(&self, status: StatusCode, method: &Method) -> Result<Framing, BadHead> {
+        let has_none = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        if method == Method::HEAD || has_none || status.is_informational() {
+            return Ok(Framing::Sized(0));
         }
-        (Some(one), None) if one.as_bytes().eq_ignore_ascii_case(b"identity") && length.is_none() => {
-            Ok(Framing::ToClose)
+        match (self.coding, self.length) {
+            (None, length) => Ok(length.map_or(Framing::ToClose, Framing::Sized)),
+            (Some(Coding::Chunked), _) => Ok(Framing::Chunked(Chunks::START)),
+            (Some(Coding::Identity), None) => Ok(Framing::ToClose),
+            _ => Err(BadHead::Coding),
         }
-        _ => Err(BadHead::Coding),
     }
 }
 
-/// The length; said twice it must be the same.
-fn length(headers: &mut HeaderMap) -> Result<Option<u64>, BadHead> {
-    let mut values = headers.get_all(header::CONTENT_LENGTH).into_iter();
-    let Some(first) = values.next().cloned() else { return Ok(None) };
-    let mut is_said_again = false;
-    for value in values {
-        is_said_again = true;
-        if value != first {
-            return Err(BadHead::Length);
-        }
-    }
-    let digits = first.as_bytes();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(BadHead::Length);
-    }
-    let length = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    if is_said_again {
-        headers.insert(header::CONTENT_LENGTH, first);
-    }
-    length.map(Some).ok_or(BadHead::Length)
-}
-
-fn keeps(headers: &HeaderMap, is_1_0: bool) -> bool {
-    let values = headers.get_all(header::CONNECTION).into_iter();
-    let mut tokens = values.flat_map(|value| value.as_bytes().split(|&b| b == b',')).map(<[u8]>::trim_ascii);
-    if is_1_0 {
-        tokens.any(|token| token.eq_ignore_ascii_case(b"keep-alive"))
-    } else {
-        !tokens.any(|token| token.eq_ignore_ascii_case(b"close"))
-    }
+fn number(digits: &[u8]) -> Option<u64> {
+    let is_plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -147,10 +147,11 @@ impl Upstream {
         once: bool,
         mut request: impl Outgoing,
     ) -> Result<Answer, SendError> {
+        // Connecting is rare, and would make every request's future larger: boxed.
         let idle = if once { None } else { self.pool.take(peer, now) };
         let (mut conn, mut connected) = match idle {
             Some(idle) => (idle, false),
-            None => (self.connector.connect(peer).await?, true),
+            None => (Box::pin(self.connector.connect(peer)).await?, true),
         };
         let mut resent = 0;
         loop {
@@ -165,7 +166,7 @@ impl Upstream {
                 Verdict::FreshConnection => {
                     resent += 1;
                     connected = true;
-                    conn = self.connector.connect(peer).await?;
+                    conn = Box::pin(self.connector.connect(peer)).await?;
                 }
                 Verdict::AnotherBackend => {
                     return Err(ConnectError::closed_at_once(peer.addr, failure.error).into());

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a held body is not copied; a body that broke off never ends, so an engine does not take it for whole.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -76,8 +76,15 @@ impl Piece {
 }
 
 impl Sending {
-    /// Nothing of it was written.
-    pub(super) fn new(request: &mut impl Outgoing) -> Self {
+    /// Begins to write a request.
+    ///
+    /// # Errors
+    /// As [`Sending::poll`].
+    pub(super) fn begin(
+        request: &mut impl Outgoing,
+        cx: &mut Context<'_>,
+        socket: &mut Socket,
+    ) -> Result<Self, Fault> {
         let mut head = Vec::with_capacity(HEAD_BYTES);
         request.write_head(&mut head);
         let (body, upload) = match request.body() {
@@ -86,14 +93,20 @@ impl Sending {
         };
         let length = upload.as_ref().map_or(Some(body.len() as u64), |upload| upload.size_hint().exact());
         let wants_length = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
-        let framed = match length {
-            None => head.write_all(b"transfer-encoding: chunked\r\n\r\n"),
-            Some(0) if !wants_length => head.write_all(b"\r\n"),
-            Some(length) => write!(head, "content-length: {length}\r\n\r\n"),
-        };
-        debug_assert!(framed.is_ok(), "a Vec takes everything");
+        match length {
+            None => head.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n"),
+            Some(0) if !wants_length => head.extend_from_slice(b"\r\n"),
+            Some(length) => write_length(&mut head, length),
+        }
         let piece = Piece { head, body, ..Piece::default() };
-        Self::Rest(Box::new(Rest { piece, upload, is_chunked: length.is_none() }))
+        let mut rest = Rest { piece, upload, is_chunked: length.is_none() };
+        // All of a usual request goes at once, and what is left is boxed.
+        match rest.poll(cx, socket) {
+            Poll::Ready(Ok(true)) => Ok(Self::Done),
+            Poll::Ready(Ok(false)) => Ok(Self::Failed),
+            Poll::Ready(Err(fault)) => Err(fault),
+            Poll::Pending => Ok(Self::Rest(Box::new(rest))),
+        }
     }
 
     /// Whether all of it was written.
@@ -111,6 +124,23 @@ impl Sending {
         *self = if matches!(sent, Ok(true)) { Self::Done } else { Self::Failed };
         Poll::Ready(sent.map(|_| ()))
     }
+}
+
+/// Without the formatter, which takes more instructions than the rest of a head.
+fn write_length(head: &mut Vec<u8>, mut length: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (length % 10) as u8;
+        length /= 10;
+        if length == 0 {
+            break;
+        }
+    }
+    head.extend_from_slice(b"content-length: ");
+    head.extend_from_slice(&digits[at..]);
+    head.extend_from_slice(b"\r\n\r\n");
 }
 
 impl Rest {
@@ -136,6 +166,20 @@ impl Rest {
                     self.piece = Piece { end, ..Piece::default() };
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write_length;
+
+    #[test]
+    fn lengths_are_written_in_full() {
+        for length in [0, 7, 10, 1_048_576, u64::MAX] {
+            let mut head = Vec::new();
+            write_length(&mut head, length);
+            assert_eq!(head, format!("content-length: {length}\r\n\r\n").into_bytes());
         }
     }
 }
