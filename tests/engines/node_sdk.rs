@@ -32,7 +32,9 @@ fn tools() -> Result<(PathBuf, PathBuf), String> {
 fn run(script: &Path, base: SocketAddr) -> BTreeMap<String, String> {
     let output = Command::new("node").arg(script).arg(format!("http://{base}")).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    println!("{base}:\n{text}{}", String::from_utf8_lossy(&output.stderr));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // Indented, so that nobody takes the script's skips for ours.
+    text.lines().chain(errors.lines()).for_each(|line| println!("  {base}  {line}"));
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let verdicts = lines.filter(|words| matches!(words[..], ["PASS" | "FAIL" | "DIFF" | "SKIP", ..]));
     verdicts.map(|words| (words[1].to_owned(), words[0].to_owned())).collect()
