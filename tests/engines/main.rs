@@ -6,4 +6,5 @@
 
 mod llama;
 mod protocol;
+mod reports;
 mod sdk;
