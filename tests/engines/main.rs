@@ -7,4 +7,5 @@
 mod llama;
 mod node_sdk;
 mod protocol;
+mod reports;
 mod sdk;

@@ -1,5 +1,6 @@
 //! The engines: who they are ([`registry`]), where they are ([`resolve`]), whether they answer ([`probe`]), what
-//! they say of their load ([`scrape`], over the pure [`metrics_text`]; [`finding`] says what is wrong with it); [`watch`] asks each of them in turn.
+//! they say of their load ([`scrape`], over the pure [`metrics_text`]; [`finding`] says what is wrong with it);
+//! [`watch`] asks each of them in turn.
 
 mod answer;
 mod finding;

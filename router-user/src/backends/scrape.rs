@@ -94,6 +94,7 @@ impl Scraper {
         (self.seats, self.process_start_seconds, self.asleep) = Default::default();
         (self.engine, self.path) = (self.target.metrics.engine, usual_path(&self.target));
         self.may_move = may_move(&self.target);
+        self.said = None;
         self.target.set_heard(Heard { engine: self.engine, problem: Some(why.to_owned()), asleep: false });
     }
 

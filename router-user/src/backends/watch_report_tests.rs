@@ -184,6 +184,26 @@ async fn a_renamed_gauge_is_said_once_with_the_names_there_and_the_nearest() {
 }
 
 #[tokio::test]
+async fn what_was_wrong_is_over_when_an_engine_that_was_away_reports_again() {
+    let (listener, addr) = listen().await;
+    let at = MetricsAt { engine: Some(Engine::Vllm), ..MetricsAt::default() };
+    let target = Arc::new(plain_target(addr, false).with_metrics(at));
+    let script = Script::new(text(200, MODELS), text(200, VLLM));
+    let engine = serve(listener, Arc::clone(&script));
+    let (_watch, told) = start(&target, &config(10));
+    wait_until("a report", || told.reports.lock().last().is_some_and(|r| r.running.value() == Some(4))).await;
+    drop(engine);
+    wait_until("it is away", || target.heard().problem.is_some()).await;
+    assert_eq!(told.reports.lock().last().unwrap().running.why(), Some(Why::Unreachable));
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(addr).unwrap();
+    let _engine = serve(socket.listen(16).unwrap(), script);
+    wait_until("nothing is wrong", || target.heard().problem.is_none()).await;
+    wait_until("a report", || told.reports.lock().last().is_some_and(|r| r.running.value() == Some(4))).await;
+}
+
+#[tokio::test]
 async fn trtllm_is_found_where_its_text_is_and_a_packed_text_is_read() {
     let trtllm = "trtllm_num_requests_running 6\ntrtllm_num_requests_waiting 1\n";
     let (listener, addr) = listen().await;

@@ -39,9 +39,9 @@ pub(crate) struct Candidate {
     pub(crate) is_counted: bool,
     /// Whether part of the count is only as fresh as a report.
     pub(crate) is_stale: bool,
-    /// Foreign requests in it, told or, where nobody told, assumed.
-    pub(crate) foreign: f64,
-    pub(crate) is_told: bool,
+    /// Foreign requests in it; not a number where nobody tells and none are assumed. Short, as it is copied with every
+    /// candidate.
+    pub(crate) foreign: f32,
     /// What was told of it in band.
     pub(crate) told: Option<Told>,
     pub(crate) matched_blocks: u32,
@@ -191,7 +191,6 @@ mod tests_support {
             is_counted: true,
             is_stale: false,
             foreign: 0.0,
-            is_told: true,
             told: None,
             matched_blocks: 0,
             matched_tokens: 0,

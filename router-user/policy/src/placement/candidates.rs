@@ -116,7 +116,7 @@ impl Placement {
                 matched = scene.matched(id);
             }
             let candidate = self.candidate_with(scene, id, others, matched);
-            silent += usize::from(!candidate.is_told);
+            silent += usize::from(candidate.foreign.is_nan());
             found.push(candidate);
         }
         // Mostly all tell, or none does.
@@ -170,8 +170,7 @@ impl Placement {
         load.add(f64::from(others.requests), others.q_tokens as f64, others.c_tokens as f64);
         let told = self.table.told(id);
         let foreign = standing.foreign.or_fresher(scene.now, told).now(scene.now, self.fade);
-        let is_told = foreign.why().is_none();
-        let foreign = foreign.value().unwrap_or(0.0);
+        let foreign = foreign.value().unwrap_or(f64::NAN);
         if foreign > 0.0 {
             charge(&mut load, foreign, scene.means);
         }
@@ -181,8 +180,7 @@ impl Placement {
             others: others.requests,
             is_counted: true,
             is_stale: foreign > 0.0,
-            foreign,
-            is_told,
+            foreign: foreign as f32,
             told,
             matched_blocks: matched.blocks,
             matched_tokens: matched.tokens,
@@ -191,7 +189,7 @@ impl Placement {
             let reported = self.reported(scene.now, id);
             candidate.load.requests = reported.unwrap_or(0.0);
             (candidate.is_counted, candidate.is_stale) = (reported.is_some(), true);
-            (candidate.foreign, candidate.is_told) = (0.0, true);
+            candidate.foreign = 0.0;
         }
         candidate
     }
@@ -224,12 +222,13 @@ fn charge(load: &mut Load, foreign: f64, means: &PoolMeans) {
 
 /// Where nobody tells of foreign requests there are taken to be as many as where somebody does, in the mean: none
 /// would make the silent one look idle beside the others. Where nobody tells of any candidate there are none.
+#[cold]
 fn assume_foreign(means: &PoolMeans, found: &mut [Candidate]) {
-    let told = found.iter().filter(|c| c.is_told).count().max(1);
-    let mean = found.iter().map(|c| c.foreign).sum::<f64>() / told as f64;
+    let told = || found.iter().map(|c| c.foreign).filter(|foreign| !foreign.is_nan());
+    let mean = told().sum::<f32>() / told().count().max(1) as f32;
     if mean > 0.0 {
-        for c in found.iter_mut().filter(|c| !c.is_told) {
-            charge(&mut c.load, mean, means);
+        for c in found.iter_mut().filter(|c| c.foreign.is_nan()) {
+            charge(&mut c.load, mean.into(), means);
             (c.foreign, c.is_stale) = (mean, true);
         }
     }

@@ -153,7 +153,8 @@ impl Placement {
         let own = entry.load.in_flight().requests;
         let is_exact = self.config.own_counts == OwnCounts::Exact;
         // Not read again: the others may have counted on since the decision, and the sum must stay the one used.
-        let others = c.load.requests - f64::from(own) - c.foreign;
+        let others =
+            c.load.requests - f64::from(own) - f64::from(if c.foreign.is_nan() { 0.0 } else { c.foreign });
         let (kv_source, kv_age_seconds) = kv_source(entry, now);
         Some(CandidateRecord {
             backend: c.id,
