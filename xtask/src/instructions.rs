@@ -44,14 +44,14 @@ const COUNTED: [Counted; 4] = [
         kind: Kind::Small,
         requests: 2000,
         release_most: Some(40_000),
-        counted_most: 82_000,
+        counted_most: 60_000,
     },
     Counted {
         name: "stream of 64 tokens",
         kind: Kind::Stream,
         requests: 64,
         release_most: Some(480_000),
-        counted_most: 810_000,
+        counted_most: 480_000,
     },
     Counted {
         name: "prompt of 100 KB",
@@ -72,6 +72,9 @@ const COUNTED: [Counted; 4] = [
 /// How fast the engine's time passes. Streamed tokens must not come in one read: at the slower pace the router is done
 /// with one before the next. At the faster it has read a long prompt at once.
 const PACES: [&str; 2] = ["0.3", "1000"];
+
+/// How often a count is tried.
+const TRIES: u32 = 3;
 
 /// For a router under valgrind to start, and to end.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -153,8 +156,19 @@ struct Counter {
 }
 
 impl Counter {
-    /// Instructions of a router from its start to its end, which served these requests, one kind after the other.
+    /// Counts, again if the machine was too busy for it: tokens came together, or the router did not start in time.
     fn count(&self, pace: &str, loads: &[(Kind, u32)]) -> Result<u64> {
+        for _ in 1..TRIES {
+            match self.try_count(pace, loads) {
+                Ok(instructions) => return Ok(instructions),
+                Err(busy) => println!("counted again: {busy:#}"),
+            }
+        }
+        self.try_count(pace, loads)
+    }
+
+    /// Instructions of a router from its start to its end, which served these requests, one kind after the other.
+    fn try_count(&self, pace: &str, loads: &[(Kind, u32)]) -> Result<u64> {
         let mut engine = Command::new(&self.router);
         engine.args(["engine", "--listen", "127.0.0.1:0", "--time-scale", pace]);
         let mut engine = Running::start(engine.stdin(Stdio::null()).stdout(Stdio::piped()))?;
