@@ -83,6 +83,8 @@ pub(crate) fn rage(router: SocketAddr, mortal: Backend, rounds: usize) -> (Ends,
     let ends = Ends { complete, errors, broken };
     assert_eq!(complete + errors + broken, CLIENTS * rounds, "{ends:?}");
     assert!(complete > CLIENTS * rounds / 3, "{ends:?}");
+    // Some 2 % came upon an engine that died before it answered; who was not sent to it yet goes to the other.
+    assert!(errors < CLIENTS * rounds / 10, "{ends:?}");
     assert!(broken > 0, "engines died within streams: {ends:?}");
     (ends, engine)
 }

@@ -110,6 +110,11 @@ impl Conn {
     ) -> Result<(StatusCode, HeaderMap), Failure> {
         let before = self.socket.begin();
         let reused = std::mem::replace(&mut self.reused, true);
+        // Accepted and closed before a byte was sent, as engines that die do.
+        if !reused && !self.socket.is_quiet() {
+            let facts = Facts { reused, unsent: true, heard: false, unacked: false };
+            return Err(Failure { facts, error: AnswerError::Closed });
+        }
         let (mut has_begun, mut interim) = (false, 0);
         let head = poll_fn(|cx| {
             if !std::mem::replace(&mut has_begun, true) {
@@ -266,4 +271,63 @@ fn join(chunks: &mut Chunks, own: impl Fn(&[u8]) -> Bytes, input: &mut &[u8]) ->
         data.extend_from_slice(next);
     }
     Ok(data.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use hyper::Method;
+    use router_policy::BackendId;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::Conn;
+    use crate::forward::Peer;
+    use crate::forward::connect::{Connector, Hooks};
+    use crate::forward::sending::Outgoing;
+    use crate::forward::upload::RequestBody;
+
+    struct Get;
+
+    impl Outgoing for Get {
+        fn method(&self) -> &Method {
+            &Method::GET
+        }
+
+        fn write_head(&self, to: &mut Vec<u8>) {
+            to.extend_from_slice(b"GET / HTTP/1.1\r\n");
+        }
+
+        fn body(&mut self) -> RequestBody {
+            RequestBody::Held(Bytes::new())
+        }
+    }
+
+    async fn until(what: impl Fn() -> bool) {
+        let poll = async {
+            while !what() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), poll).await.expect("it must come about within 5 s");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_on_a_new_connection_that_was_closed_meanwhile() {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let peer = Peer { id: BackendId::new(0).unwrap(), addr: listener.local_addr().unwrap() };
+        let mut conn: Conn =
+            Connector::new(Duration::from_secs(5), Hooks::default()).connect(peer).await.unwrap();
+        let mut theirs = listener.accept().await.unwrap().0;
+        // Its side only, so that it would see what is sent.
+        tokio::io::AsyncWriteExt::shutdown(&mut theirs).await.unwrap();
+        until(|| conn.is_closed()).await;
+        let facts = conn.send(&mut Get).await.unwrap_err().facts;
+        assert!(facts.unsent && !facts.reused && !facts.heard, "{facts:?}");
+        drop(conn);
+        assert_eq!(theirs.read(&mut [0]).await.unwrap(), 0, "it got nothing");
+    }
 }
