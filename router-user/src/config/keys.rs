@@ -213,8 +213,8 @@ pub const KEYS: [Key; 63] = [
         "index-blocks-max",
         "N",
         "3670016",
-        "Blocks of 256 characters the prefix index keeps, 1024 to 1073741824; beyond \
-        it the oldest go",
+        "Blocks of 256 characters the prefix index keeps, 1024 to 1073741824, in at most 48 bytes each; beyond \
+         either the oldest go",
     ),
     one(
         "record",
