@@ -47,6 +47,10 @@ pub(crate) struct Dispatch {
     pub(crate) stream: bool,
 }
 
+/// An engine's gauges lag behind its answers, by a step and more: a request that ended so shortly before a report was
+/// asked for may still be in it, and is not somebody else's.
+const GAUGE_LAG_SECONDS: f64 = 0.1;
+
 /// Prefills that took together what their step took.
 #[derive(Clone, Copy, Debug)]
 struct Prefill {
@@ -77,6 +81,8 @@ pub struct EngineLoad {
     /// Most requests in flight since the last report was asked for.
     peak_since_report: u32,
     dispatched_since_report: u32,
+    /// Most requests in flight when one ended lately, and when.
+    lately: (u32, Nanos),
     watched: Watched,
     decode_seconds: Ewma,
     prefill_rate: Ewma,
@@ -103,6 +109,7 @@ impl EngineLoad {
             waiting_checked: Nanos(0),
             peak_since_report: 0,
             dispatched_since_report: 0,
+            lately: (0, Nanos(0)),
             watched: Watched::default(),
             decode_seconds: Ewma::new(tuning.decode_gain),
             prefill_rate: Ewma::new(tuning.prefill_rate_gain),
@@ -182,8 +189,13 @@ impl EngineLoad {
 
     /// A report is asked for.
     pub fn report_begins(&mut self, now: Nanos) {
-        self.peak_since_report = self.requests;
+        let lately = if self.is_lately(now) { self.lately.0 } else { 0 };
+        self.peak_since_report = self.requests.max(lately);
         self.watched.report_begins(now, self.streaming);
+    }
+
+    fn is_lately(&self, now: Nanos) -> bool {
+        now.seconds_since(self.lately.1) <= GAUGE_LAG_SECONDS
     }
 
     /// What of ours the engine had since the report before this one was asked for.
@@ -192,7 +204,7 @@ impl EngineLoad {
         self.watched.had(self.unanswered.front().map(|oldest| oldest.sent))
     }
 
-    /// The report came: the most that was in flight since it was asked for.
+    /// The report came: the most that was in flight since it was asked for, or a moment before.
     pub fn report_ends(&mut self) -> u32 {
         self.dispatched_since_report = 0;
         self.watched.report_ends();
@@ -268,6 +280,9 @@ impl EngineLoad {
         self.flush_prefill_rate(tuning);
         self.leave_unanswered(d.id);
         debug_assert!(self.requests > 0, "a request ends once");
+        if self.requests >= self.lately.0 || !self.is_lately(now) {
+            self.lately = (self.requests, now);
+        }
         self.requests = self.requests.saturating_sub(1);
         self.c_tokens = self.c_tokens.saturating_sub(d.prompt_tokens);
         if let (Some(began), true) = (streamed_since, d.stream) {
@@ -367,6 +382,21 @@ mod tests {
             e.finish(at(9.0), dispatch(1, 600, 1000, stream), None, false, &Tuning::default());
             assert_eq!(e.in_flight(), InFlight::default());
             assert_eq!(e.decode_seconds().value(), None, "no sample from an answer that never began");
+        }
+    }
+
+    #[test]
+    fn a_report_may_still_hold_what_ended_a_moment_before() {
+        let mut e = EngineLoad::new(&Tuning::default());
+        let [one, two] = [1, 2].map(|id| dispatch(id, 100, 100, false));
+        e.dispatch(at(0.0), one, RATE);
+        e.dispatch(at(0.0), two, RATE);
+        e.finish(at(1.0), one, None, true, &Tuning::default());
+        e.finish(at(1.01), two, None, true, &Tuning::default());
+        for (asked, ours) in [(1.05, 2), (1.2, 0)] {
+            let mut e = e.clone();
+            e.report_begins(at(asked));
+            assert_eq!(e.report_ends(), ours, "asked at {asked} s");
         }
     }
 
