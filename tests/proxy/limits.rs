@@ -94,6 +94,22 @@ fn a_client_that_leaves_gives_its_part_of_the_budget_back() {
 }
 
 #[test]
+fn a_head_of_two_hundred_fields_passes_and_one_of_three_hundred_is_431() {
+    let engine = Backend::ok();
+    let router = start(config(&[engine.addr()]));
+    let with = |fields: usize| {
+        let lines: String = (0..fields).map(|n| format!("x-{n}: v\r\n")).collect();
+        chat().replacen("\r\n\r\n", &format!("\r\n{lines}\r\n"), 1)
+    };
+    assert_eq!(ask(router.addr(), with(200)).status, 200);
+    assert_eq!(engine.received()[0].header("x-199"), Some("v"));
+    let mut client = Client::connect(router.addr());
+    client.send(with(300));
+    assert!(client.head().starts_with("HTTP/1.1 431 "));
+    assert_eq!(engine.received().len(), 1);
+}
+
+#[test]
 fn a_head_over_the_limit_is_431() {
     let engine = Backend::ok();
     let mut config = config(&[engine.addr()]);
