@@ -4,6 +4,7 @@
 //! that nothing runs and nothing waits while a request of ours has been there since before the last report; or its
 //! whole text stays the same although it has work, its own word or ours. Such a report is unknown, not zero.
 
+use super::watched::Had;
 use crate::backend::Report;
 use crate::signal::{Signal, Why};
 use crate::time::Nanos;
@@ -12,49 +13,6 @@ use crate::time::Nanos;
 /// gauges every few steps, some of them each second only.
 const UNCHANGED_REPORTS: u32 = 3;
 const UNCHANGED_SECONDS: f64 = 5.0;
-
-/// What we had at an engine between two reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Had {
-    /// Some request was there all the time.
-    pub all_along: bool,
-    /// Some stream began.
-    pub began: bool,
-}
-
-/// Keeps watch over what we have at an engine, from report to report.
-#[derive(Clone, Debug, Default)]
-pub struct Watched {
-    /// When this report was asked for, and the one before; `None` before the first.
-    asked: Option<Nanos>,
-    asked_before: Option<Nanos>,
-    /// Fewest streams at once since this report was asked for; before that, since the one before.
-    pub(super) streams_least: u32,
-    streams_least_before: u32,
-    /// Streams that began since the last report came.
-    pub(super) streams_began: u32,
-}
-
-impl Watched {
-    pub(super) const fn report_begins(&mut self, now: Nanos, streaming: u32) {
-        (self.asked_before, self.asked) = (self.asked, Some(now));
-        (self.streams_least_before, self.streams_least) = (self.streams_least, streaming);
-    }
-
-    pub(super) const fn report_ends(&mut self) {
-        self.streams_began = 0;
-    }
-
-    /// What we had since the report before was asked for. `oldest_sent` is of the requests without an answer.
-    pub(super) fn had(&self, oldest_sent: Option<Nanos>) -> Had {
-        let Some(since) = self.asked_before else { return Had::default() };
-        Had {
-            all_along: oldest_sent.is_some_and(|sent| sent <= since)
-                || self.streams_least.min(self.streams_least_before) > 0,
-            began: self.streams_began > 0,
-        }
-    }
-}
 
 /// What an engine's reports were like.
 #[derive(Clone, Debug, Default)]
@@ -103,7 +61,7 @@ impl Credible {
 
 #[cfg(test)]
 mod tests {
-    use super::{Credible, Had, Nanos, Report, Signal, Watched, Why};
+    use super::{Credible, Had, Nanos, Report, Signal, Why};
 
     const HELD: Had = Had { all_along: true, began: false };
     const BEGAN: Had = Had { all_along: false, began: true };
@@ -172,25 +130,5 @@ mod tests {
         let half = Report { running: Signal::Unknown(Why::Missing), ..report(0, 0, 7) };
         let judged = c.judge(at(21), half, HELD);
         assert_eq!((judged.running.why(), judged.waiting.value()), (Some(Why::Missing), Some(0)));
-    }
-
-    #[test]
-    fn what_was_there_all_along_began_before_the_report_before() {
-        let mut w = Watched::default();
-        assert_eq!(w.had(Some(at(0))), NOTHING, "no report before");
-        w.report_begins(at(1), 0);
-        assert_eq!(w.had(Some(at(0))), NOTHING, "nor before the first");
-        w.report_begins(at(2), 0);
-        assert_eq!(w.had(Some(at(1))), HELD);
-        assert_eq!(w.had(Some(Nanos(at(1).0 + 1))), NOTHING, "sent after the report before was asked for");
-        assert_eq!(w.had(None), NOTHING);
-        w.report_begins(at(3), 1);
-        assert_eq!(w.had(None), NOTHING, "no stream before it");
-        w.report_begins(at(4), 2);
-        assert_eq!(w.had(None), HELD);
-        w.streams_least = 0;
-        assert_eq!(w.had(None), NOTHING, "the last one ended in between");
-        w.streams_began = 1;
-        assert_eq!(w.had(None), BEGAN);
     }
 }

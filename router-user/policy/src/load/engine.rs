@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use super::credible::{Had, Watched};
 use super::ewma::Ewma;
 use super::learned::Learned;
 use super::seats::SeatLearner;
 use super::table::InFlight;
+use super::watched::{Had, Watched};
 use crate::time::Nanos;
 use crate::tuning::Tuning;
 
@@ -47,10 +47,6 @@ pub(crate) struct Dispatch {
     pub(crate) stream: bool,
 }
 
-/// An engine's gauges lag behind its answers, by a step and more: a request that ended so shortly before a report was
-/// asked for may still be in it, and is not somebody else's.
-const GAUGE_LAG_SECONDS: f64 = 0.1;
-
 /// Prefills that took together what their step took.
 #[derive(Clone, Copy, Debug)]
 struct Prefill {
@@ -78,11 +74,6 @@ pub struct EngineLoad {
     /// The last step's prefills, not yet a sample.
     prefill: Option<Prefill>,
     waiting_checked: Nanos,
-    /// Most requests in flight since the last report was asked for.
-    peak_since_report: u32,
-    dispatched_since_report: u32,
-    /// Most requests in flight when one ended lately, and when.
-    lately: (u32, Nanos),
     watched: Watched,
     decode_seconds: Ewma,
     prefill_rate: Ewma,
@@ -107,9 +98,6 @@ impl EngineLoad {
             last_first_byte: None,
             prefill: None,
             waiting_checked: Nanos(0),
-            peak_since_report: 0,
-            dispatched_since_report: 0,
-            lately: (0, Nanos(0)),
             watched: Watched::default(),
             decode_seconds: Ewma::new(tuning.decode_gain),
             prefill_rate: Ewma::new(tuning.prefill_rate_gain),
@@ -184,18 +172,12 @@ impl EngineLoad {
     /// Requests dispatched since the last report.
     #[must_use]
     pub const fn dispatched_since_report(&self) -> u32 {
-        self.dispatched_since_report
+        self.watched.dispatched
     }
 
     /// A report is asked for.
     pub fn report_begins(&mut self, now: Nanos) {
-        let lately = if self.is_lately(now) { self.lately.0 } else { 0 };
-        self.peak_since_report = self.requests.max(lately);
-        self.watched.report_begins(now, self.streaming);
-    }
-
-    fn is_lately(&self, now: Nanos) -> bool {
-        now.seconds_since(self.lately.1) <= GAUGE_LAG_SECONDS
+        self.watched.report_begins(now, self.requests, self.streaming);
     }
 
     /// What of ours the engine had since the report before this one was asked for.
@@ -205,10 +187,8 @@ impl EngineLoad {
     }
 
     /// The report came: the most that was in flight since it was asked for, or a moment before.
-    pub fn report_ends(&mut self) -> u32 {
-        self.dispatched_since_report = 0;
-        self.watched.report_ends();
-        self.peak_since_report
+    pub const fn report_ends(&mut self) -> u32 {
+        self.watched.report_ends()
     }
 
     /// Counts a request. `rate` predicts when a non-streamed one leaves Q. Allocates only while the queue grows.
@@ -216,8 +196,7 @@ impl EngineLoad {
         self.requests += 1;
         self.q_tokens += d.uncached_tokens;
         self.c_tokens += d.prompt_tokens;
-        self.peak_since_report = self.peak_since_report.max(self.requests);
-        self.dispatched_since_report = self.dispatched_since_report.saturating_add(1);
+        self.watched.dispatches(self.requests);
         self.mean_uncached.observe(d.uncached_tokens as f64);
         self.mean_prompt.observe(d.prompt_tokens as f64);
         let predicted = || Nanos(now.0.saturating_add((self.q_tokens as f64 / rate * 1e9) as u64));
@@ -280,9 +259,7 @@ impl EngineLoad {
         self.flush_prefill_rate(tuning);
         self.leave_unanswered(d.id);
         debug_assert!(self.requests > 0, "a request ends once");
-        if self.requests >= self.lately.0 || !self.is_lately(now) {
-            self.lately = (self.requests, now);
-        }
+        self.watched.ends(now, self.requests);
         self.requests = self.requests.saturating_sub(1);
         self.c_tokens = self.c_tokens.saturating_sub(d.prompt_tokens);
         if let (Some(began), true) = (streamed_since, d.stream) {

@@ -11,6 +11,7 @@ pub mod foreign;
 pub mod learned;
 pub mod seats;
 pub mod table;
+pub mod watched;
 
 pub use engine::EngineLoad;
 pub use foreign::Foreign;
