@@ -64,6 +64,11 @@ impl Drop for Llama {
     }
 }
 
+/// What a test needs, or prints why the test `name` is skipped.
+pub(crate) fn present<T>(name: &str, needed: Result<T, String>) -> Option<T> {
+    needed.inspect_err(|reason| println!("SKIP {name}: {reason}")).ok()
+}
+
 /// Two engines and a router in front of them.
 pub(crate) struct Pair {
     pub(crate) router: RunningRouter,
@@ -73,13 +78,7 @@ pub(crate) struct Pair {
 impl Pair {
     /// Starts all, or prints why the test `name` is skipped.
     pub(crate) fn start(name: &str, configure: impl FnOnce(&mut Config)) -> Option<Self> {
-        let (server, model) = match files() {
-            Ok(files) => files,
-            Err(reason) => {
-                println!("SKIP {name}: {reason}");
-                return None;
-            }
-        };
+        let (server, model) = present(name, files())?;
         let engines = [(); 2].map(|()| Llama::start(&server, &model));
         let mut config = router::config(&[engines[0].addr, engines[1].addr]);
         config.policy = router_policy::PolicyConfig::default();

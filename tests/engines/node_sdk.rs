@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::llama::Pair;
+use crate::llama::{Pair, present};
 
 const SCRIPT: &str = "openai_compat.mjs";
 
@@ -48,13 +48,7 @@ fn rank(verdict: &str) -> Option<u8> {
 #[test]
 fn the_node_sdk_sees_nothing_worse_through_the_router() {
     let name = "the_node_sdk_sees_nothing_worse_through_the_router";
-    let (script, sdk) = match tools() {
-        Ok(tools) => tools,
-        Err(reason) => {
-            println!("SKIP {name}: {reason}");
-            return;
-        }
-    };
+    let Some((script, sdk)) = present(name, tools()) else { return };
     let Some(pair) = Pair::start(name, |_| {}) else { return };
     // Modules are looked for beside the script.
     let folder = tempfile::tempdir().unwrap();

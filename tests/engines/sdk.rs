@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::llama::Pair;
+use crate::llama::{Pair, present};
 
 /// What the engine gets wrong and the router repairs: the engine answers 500, so that SDKs try again.
 const REPAIRED: [&str; 2] = ["bad_json", "empty_body"];
@@ -43,13 +43,7 @@ fn run(python: &Path, script: &Path, base: SocketAddr, out: &Path, compare: Opti
 #[test]
 fn the_sdk_sees_nothing_worse_through_the_router() {
     let name = "the_sdk_sees_nothing_worse_through_the_router";
-    let (python, script) = match tools() {
-        Ok(tools) => tools,
-        Err(reason) => {
-            println!("SKIP {name}: {reason}");
-            return;
-        }
-    };
+    let Some((python, script)) = present(name, tools()) else { return };
     let Some(pair) = Pair::start(name, |_| {}) else { return };
     let folder = tempfile::tempdir().unwrap();
     let baseline = folder.path().join("straight.json");

@@ -94,9 +94,8 @@ impl Chunks {
     /// One byte of framing.
     fn step(&mut self, byte: u8) -> Result<At, BadChunks> {
         Ok(match (self.at, byte) {
-            (At::Size { digits, size }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if digits < DIGITS_MAX => {
-                let digit = (byte as char).to_digit(16).ok_or(BadChunks)?;
-                At::Size { digits: digits + 1, size: size << 4 | u64::from(digit) }
+            (At::Size { digits, size }, _) if digits < DIGITS_MAX && byte.is_ascii_hexdigit() => {
+                At::Size { digits: digits + 1, size: with_digit(size, byte).ok_or(BadChunks)? }
             }
             (At::Size { digits: 1.., size }, b'\r') => At::SizeEnd { size },
             (At::Size { digits: 1.., size }, b';' | b' ' | b'\t') => At::Extension { size },
@@ -127,16 +126,18 @@ fn plain_size(input: &[u8]) -> Option<(u64, &[u8])> {
     const DIGITS: usize = 6;
     let mut size = 0_u64;
     for (at, &byte) in input.iter().enumerate().take(DIGITS + 1) {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            b'\r' if size > 0 && input.get(at + 1) == Some(&b'\n') => return Some((size, &input[at + 2..])),
-            _ => return None,
-        };
-        size = size << 4 | u64::from(digit);
+        if byte == b'\r' {
+            let rest = input[at..].strip_prefix(b"\r\n").filter(|_| size > 0)?;
+            return Some((size, rest));
+        }
+        size = with_digit(size, byte)?;
     }
     None
+}
+
+/// A size with one more hex digit, if it is one.
+fn with_digit(size: u64, digit: u8) -> Option<u64> {
+    Some(size << 4 | u64::from(char::from(digit).to_digit(16)?))
 }
 
 #[cfg(test)]

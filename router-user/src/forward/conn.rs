@@ -275,19 +275,12 @@ fn join(chunks: &mut Chunks, own: impl Fn(&[u8]) -> Bytes, input: &mut &[u8]) ->
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-    use std::time::Duration;
-
     use bytes::Bytes;
     use hyper::Method;
-    use router_policy::BackendId;
     use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
 
-    use super::Conn;
-    use crate::forward::Peer;
-    use crate::forward::connect::{Connector, Hooks};
     use crate::forward::sending::Outgoing;
+    use crate::forward::test_engine::{Engine, until};
     use crate::forward::upload::RequestBody;
 
     struct Get;
@@ -306,22 +299,9 @@ mod tests {
         }
     }
 
-    async fn until(what: impl Fn() -> bool) {
-        let poll = async {
-            while !what() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(5), poll).await.expect("it must come about within 5 s");
-    }
-
     #[tokio::test]
     async fn nothing_is_sent_on_a_new_connection_that_was_closed_meanwhile() {
-        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-        let peer = Peer { id: BackendId::new(0).unwrap(), addr: listener.local_addr().unwrap() };
-        let mut conn: Conn =
-            Connector::new(Duration::from_secs(5), Hooks::default()).connect(peer).await.unwrap();
-        let mut theirs = listener.accept().await.unwrap().0;
+        let (mut conn, mut theirs) = Engine::new().await.conn().await;
         // Its side only, so that it would see what is sent.
         tokio::io::AsyncWriteExt::shutdown(&mut theirs).await.unwrap();
         until(|| conn.is_closed()).await;

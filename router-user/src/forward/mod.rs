@@ -21,6 +21,8 @@ mod sending;
 pub mod silence;
 mod socket;
 pub mod stream;
+#[cfg(test)]
+mod test_engine;
 pub mod upload;
 
 use std::future::poll_fn;

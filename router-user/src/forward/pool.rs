@@ -148,48 +148,14 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
     use std::time::Duration;
 
-    use router_policy::{BackendId, Nanos};
-    use tokio::net::TcpListener;
+    use router_policy::Nanos;
 
     use super::{After, Pool, REST};
-    use crate::forward::Peer;
-    use crate::forward::conn::Conn;
-    use crate::forward::connect::{Connector, Hooks};
+    use crate::forward::test_engine::{Engine, until};
 
     const SECOND: u64 = 1_000_000_000;
-
-    struct Engine {
-        listener: TcpListener,
-        peer: Peer,
-    }
-
-    impl Engine {
-        async fn new() -> Self {
-            let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-            let addr = listener.local_addr().unwrap();
-            Self { listener, peer: Peer { id: BackendId::new(3).unwrap(), addr } }
-        }
-
-        /// A connection and the engine's end of it.
-        async fn conn(&self) -> (Conn, tokio::net::TcpStream) {
-            let connector = Connector::new(Duration::from_secs(5), Hooks::default());
-            let conn = connector.connect(self.peer).await.unwrap();
-            let theirs = self.listener.accept().await.unwrap().0;
-            (conn, theirs)
-        }
-    }
-
-    async fn until(what: impl Fn() -> bool) {
-        let poll = async {
-            while !what() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(5), poll).await.expect("it must come about within 5 s");
-    }
 
     #[tokio::test]
     async fn the_youngest_is_taken_and_an_old_one_never() {

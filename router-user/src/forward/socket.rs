@@ -165,6 +165,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::Socket;
+    use crate::forward::test_engine::until;
 
     fn pair() -> (Socket, StdStream) {
         let listener = StdListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -238,12 +239,7 @@ mod tests {
             first(&mut socket, &mut theirs).await;
             assert!(socket.is_quiet());
             ends(theirs);
-            let noticed = async {
-                while socket.is_quiet() {
-                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-                }
-            };
-            tokio::time::timeout(std::time::Duration::from_secs(5), noticed).await.expect("it is noticed");
+            until(|| !socket.is_quiet()).await;
         }
     }
 }
