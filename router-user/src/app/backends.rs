@@ -24,7 +24,8 @@ pub(super) fn take_in(
     let mut targets: Vec<Arc<Target>> = Vec::new();
     for backend in configured {
         let refuse = |why: String| StartError::Backend { url: backend.spec.url.clone(), why };
-        for (spec, addr) in resolve::expand(backend, &addresses(backend, runtime)?) {
+        for member in resolve::expand(backend, &addresses(backend, runtime)?) {
+            let (spec, addr) = (member.config.spec.clone(), member.addr);
             if targets.iter().any(|t| t.addr == addr) {
                 tracing::warn!(backend = spec.url, %addr, "this address is already a backend");
                 continue;
@@ -32,7 +33,7 @@ pub(super) fn take_in(
             let id = account
                 .register(BackendAddr::from_socket_addr(addr), &spec.url)
                 .map_err(|source| StartError::Row { url: spec.url.clone(), source })?;
-            let target = resolve::target(id, backend, &spec, addr).map_err(|e| refuse(e.to_string()))?;
+            let target = resolve::target(id, &member).map_err(|e| refuse(e.to_string()))?;
             ledger.set_backend(id, spec);
             // Before the first client, not when the watch comes to it.
             ledger.ready(id, target.has_configured_model);

@@ -1,9 +1,10 @@
-//! The engines: who they are ([`registry`]), where they are ([`resolve`]), whether they answer ([`probe`]), what
+//! The engines: who belongs to the fleet ([`Member`]), who they are at which row ([`registry`]), where they are ([`resolve`]), whether they answer ([`probe`]), what
 //! they say of their load ([`scrape`], over the pure [`metrics_text`]; [`finding`] says what is wrong with it);
 //! [`watch`] asks each of them in turn.
 
 mod answer;
 mod finding;
+mod member;
 pub mod metrics_text;
 pub mod probe;
 pub mod registry;
@@ -11,6 +12,7 @@ pub mod resolve;
 pub mod scrape;
 pub mod watch;
 
+pub use member::Member;
 pub use probe::Mark;
 pub use registry::{Heard, MetricsAt, Registry, ScrapeFailure, Target};
 pub use watch::{ReportSink, WatchConfig, watch_all};

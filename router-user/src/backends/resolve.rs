@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::HeaderValue;
 use router_common::limits::MAX_BACKENDS;
-use router_policy::{BackendId, BackendSpec};
+use router_policy::BackendId;
 
-use super::{MetricsAt, Target};
+use super::{Member, MetricsAt, Target};
 use crate::config::BackendConfig;
 
 /// The addresses of a backend's host, sorted, without repetition, of one family, at most [`MAX_BACKENDS`]. An
@@ -40,30 +40,26 @@ fn one_family(mut addrs: Vec<SocketAddr>) -> Vec<SocketAddr> {
     addrs
 }
 
-/// The backends that a configured one becomes: what the policy is told, and where to connect. Where a name has
-/// several addresses, each backend's URL holds its address instead of the name.
+/// The backends that a configured one becomes. Where a name has several addresses, each backend's URL holds its address
+/// instead of the name.
 #[must_use]
-pub fn expand(backend: &BackendConfig, addrs: &[SocketAddr]) -> Vec<(BackendSpec, SocketAddr)> {
-    let spec_at = |addr: &SocketAddr| {
-        let mut spec = backend.spec.clone();
+pub fn expand(backend: &BackendConfig, addrs: &[SocketAddr]) -> Vec<Member> {
+    let at = |addr: &SocketAddr| {
+        let mut config = backend.clone();
         if addrs.len() > 1 {
-            spec.url = format!("http://{addr}{}", backend.base_path);
+            config.spec.url = format!("http://{addr}{}", backend.base_path);
         }
-        (spec, *addr)
+        Member { config, addr: *addr }
     };
-    addrs.iter().map(spec_at).collect()
+    addrs.iter().map(at).collect()
 }
 
 /// The target of one expanded backend at row `id`.
 ///
 /// # Errors
 /// If host or key cannot stand in a header; the configuration's parser lets none such through.
-pub fn target(
-    id: BackendId,
-    backend: &BackendConfig,
-    spec: &BackendSpec,
-    addr: SocketAddr,
-) -> Result<Target, hyper::header::InvalidHeaderValue> {
+pub fn target(id: BackendId, member: &Member) -> Result<Target, hyper::header::InvalidHeaderValue> {
+    let (Member { config: backend, addr }, spec) = (member, &member.config.spec);
     // The name, not the address: what a server in front of the engine goes by.
     let host = if backend.host.contains(':') { format!("[{}]", backend.host) } else { backend.host.clone() };
     let authority = authority_at(&host, backend.port)?;
@@ -89,7 +85,7 @@ pub fn target(
     };
     let base_path = backend.base_path.clone();
     let is_configured = spec.model.is_some();
-    let target = Target::new(id, spec.url.clone(), addr, authority, base_path, authorization, is_configured);
+    let target = Target::new(id, spec.url.clone(), *addr, authority, base_path, authorization, is_configured);
     Ok(target.with_metrics(metrics))
 }
 
@@ -99,7 +95,7 @@ fn authority_at(host: &str, port: u16) -> Result<HeaderValue, hyper::header::Inv
 
 #[cfg(test)]
 mod tests {
-    use super::{expand, one_family, resolve, target};
+    use super::{Member, expand, one_family, resolve, target};
     use crate::config::{BackendConfig, backend};
     use router_policy::BackendId;
     use std::net::SocketAddr;
@@ -134,16 +130,20 @@ mod tests {
     fn each_address_becomes_a_backend_with_an_url_of_its_own() {
         let b = configured("http://engines:8000/base,model=m");
         let one = expand(&b, &addrs(&["10.0.0.1:8000"]));
-        assert_eq!(one[0].0.url, "http://engines:8000/base");
+        assert_eq!(one[0].config.spec.url, "http://engines:8000/base");
         let two = expand(&b, &addrs(&["10.0.0.1:8000", "10.0.0.2:8000"]));
-        let urls: Vec<_> = two.iter().map(|(spec, _)| spec.url.as_str()).collect();
+        let urls: Vec<_> = two.iter().map(|m| m.config.spec.url.as_str()).collect();
         assert_eq!(urls, ["http://10.0.0.1:8000/base", "http://10.0.0.2:8000/base"]);
     }
 
     #[test]
     fn a_target_carries_host_and_key() {
         let b = configured("http://[fd00::1]:8000,api-key-file=k,model=m");
-        let t = target(BackendId::new(3).unwrap(), &b, &b.spec, "[fd00::1]:8000".parse().unwrap()).unwrap();
+        let t = target(
+            BackendId::new(3).unwrap(),
+            &Member { config: b, addr: "[fd00::1]:8000".parse().unwrap() },
+        )
+        .unwrap();
         assert_eq!(t.authority, "[fd00::1]:8000");
         assert_eq!(t.authorization.as_ref().unwrap(), "Bearer k");
         assert!(t.has_configured_model && !format!("{t:?}").contains("Bearer"));
@@ -154,7 +154,7 @@ mod tests {
         let id = BackendId::new(3).unwrap();
         let key = |more: &str| {
             let b = configured(&format!("http://h:8000,api-key-file=k{more}"));
-            let t = target(id, &b, &b.spec, "10.0.0.1:8000".parse().unwrap()).unwrap();
+            let t = target(id, &Member { config: b, addr: "10.0.0.1:8000".parse().unwrap() }).unwrap();
             let port = t.metrics.port_of_its_own.as_ref().map(|(addr, host)| {
                 assert_eq!(host, "h:8002");
                 addr.port()
