@@ -43,6 +43,7 @@ fn backend(row: usize) -> BackendStatus {
         spec: BackendSpec::default(),
         streaming: 1,
         ready: true,
+        trust: router_policy::Trust::Full,
         models: Models::Listed(vec!["m".to_owned()], NOW),
         own: InFlight { requests: 3, q_tokens: 100, c_tokens: 900 },
         others: InFlight { requests: 2, ..InFlight::default() },

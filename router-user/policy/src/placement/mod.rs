@@ -9,9 +9,11 @@ mod pools;
 mod record;
 mod snapshot;
 mod standing;
+mod waits;
 
 pub use record::{CandidateRecord, KvSource, Record};
 pub use snapshot::BackendSnapshot;
+pub use waits::Wait;
 
 use std::time::Duration;
 
@@ -222,6 +224,9 @@ impl Placement {
     pub fn on_finished(&mut self, now: Nanos, mut ticket: Ticket, outcome: Outcome, usage: &Usage) {
         let tuning = self.config.tuning;
         let Some(load) = self.load_of(&ticket) else { return };
+        if !ticket.stream && outcome == Outcome::Completed {
+            load.learn_plain_seconds(now.seconds_since(ticket.sent));
+        }
         load.finish(now, ticket.dispatch(), ticket.first_byte, outcome == Outcome::Completed, &tuning);
         if let (Some(tokens), Outcome::Completed) = (usage.prompt_tokens, outcome) {
             load.learn_chars_per_token(ticket.prompt_bytes, tokens);
