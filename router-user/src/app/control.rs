@@ -1,6 +1,5 @@
 //! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -8,21 +7,31 @@ use prometheus_client::registry::Registry as Series;
 use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
+use super::operate::Operations;
 use super::{RunningRouter, StartError, kernel};
 use crate::account::suspect::others_rx;
 use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
-use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
+use crate::backends::{Registry, Relay, ReportSink, Target, WatchConfig, watch_all};
 use crate::clock;
 use crate::config::{Config, KernelMode};
-use crate::observe::admin::{self, Admin};
+use crate::observe::admin::{self, Admin, AdminToken, Listener};
 use crate::observe::status::pool;
-use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
+use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
+use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
 
 /// The control thread.
 #[derive(Debug)]
 pub(super) struct Control(JoinHandle<()>);
+
+/// What the admin plane is made of.
+pub(super) struct Plane {
+    pub(super) listener: Listener,
+    pub(super) token: AdminToken,
+    pub(super) series: Series,
+    pub(super) metrics: Arc<RequestMetrics>,
+}
 
 /// Its runtime.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
@@ -34,9 +43,9 @@ pub(super) fn start(
     router: &RunningRouter,
     config: &Config,
     runtime: Runtime,
-    admin: TcpListener,
-    series: Series,
+    plane: Plane,
 ) -> Result<Control, StartError> {
+    let Plane { listener, token, series, metrics } = plane;
     let source = Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
@@ -46,11 +55,15 @@ pub(super) fn start(
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
         data_plane: router.data_plane.listen(),
+        metrics,
     };
+    let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
+    let operate = Operations::new(Arc::clone(&router.registry), relay);
+    let admin = |source: Arc<Source>| Admin::new(series, source, Arc::new(operate), Arc::new(token));
     let watch = WatchConfig::new(config, kernel::mark(&router.account, Role::Probe));
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(source, watch, admin, series, ending)) {
+        if let Err(error) = runtime.block_on(run(source, watch, listener, admin, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
@@ -70,8 +83,8 @@ impl Control {
 async fn run(
     source: Source,
     watch: WatchConfig,
-    admin: TcpListener,
-    series: Series,
+    listener: Listener,
+    admin: impl FnOnce(Arc<Source>) -> Admin,
     mut ending: Ending,
 ) -> std::io::Result<()> {
     if let Some(reader) = source.account.log_reader() {
@@ -84,14 +97,13 @@ async fn run(
     tokio::spawn(kernel::look_after(source.account.clone()));
     let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
     let _watches = watch_all(&source.registry.all(), &sink, &watch);
-    let admin_listener = tokio::net::TcpListener::from_std(admin)?;
+    let admin = Arc::new(admin(Arc::new(source)));
     tokio::select! {
         // The end first: a busy operator must not put it off.
         biased;
-        () = ending.reached(Phase::Stopping) => {}
-        () = admin::serve(admin_listener, Arc::new(Admin::new(series, Arc::new(source)))) => {}
+        () = ending.reached(Phase::Stopping) => Ok(()),
+        failed = admin::serve(listener, admin) => failed,
     }
-    Ok(())
 }
 
 /// What the admin plane reads.
@@ -105,6 +117,7 @@ struct Source {
     suspect_after: std::time::Duration,
     since: Nanos,
     data_plane: Ending,
+    metrics: Arc<RequestMetrics>,
 }
 
 impl StatusSource for Source {
@@ -123,6 +136,10 @@ impl StatusSource for Source {
                 bytes,
                 counters,
             }),
+            requests: Requests {
+                decisions: self.metrics.decisions_by_reason(),
+                ttft_buckets: self.metrics.ttft_buckets(),
+            },
             backends,
         }
     }
@@ -162,6 +179,7 @@ impl Source {
             url: target.url.clone(),
             pool: pool(snapshot.spec.model.as_deref()).to_owned(),
             snapshot,
+            placed: self.metrics.placed_at(target.id),
             backoff_until: target.backoff_until(),
             heard: target.heard(),
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
