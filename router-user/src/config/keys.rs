@@ -11,9 +11,17 @@ pub const KEYS: &[Key] = &[
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
-        "ADDR",
+        "ADDR|unix:PATH",
         "127.0.0.1:8002",
-        "Metrics, health and status: address and port; port 0 takes a free one",
+        "Metrics, health, status page and administration: address and port (port 0 takes a free one), or a Unix socket of mode \
+        0600, over which changing calls need no token",
+    ),
+    one(
+        "admin-token-file",
+        "FILE",
+        "",
+        "File with the token, 16 to 4096 printable characters, that changing calls over TCP need; read again at a \
+        reload. Without it they are refused",
     ),
     Key {
         name: "backend",

@@ -12,6 +12,7 @@ use crate::account::suspect::SUSPECT_AFTER;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
+mod admin;
 pub mod backend;
 pub mod file;
 mod keys;
@@ -19,6 +20,7 @@ pub mod resolve;
 pub mod settings;
 pub mod values;
 
+pub use admin::AdminListen;
 pub use settings::{ConfigError, Settings};
 
 /// Everything `unlatch serve` was asked for, checked.
@@ -26,8 +28,10 @@ pub use settings::{ConfigError, Settings};
 pub struct Config {
     /// Data plane.
     pub listen: SocketAddr,
-    /// Metrics, health, status.
-    pub admin_listen: SocketAddr,
+    /// Metrics, health, status, administration.
+    pub admin_listen: AdminListen,
+    /// File with the token that changing calls need; `None` = over TCP there are none.
+    pub admin_token_file: Option<PathBuf>,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
     /// Policy and its numbers.
@@ -67,7 +71,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8001)),
-            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)).into(),
+            admin_token_file: None,
             backends: Vec::new(),
             policy: PolicyConfig::default(),
             workers: 1,

@@ -71,7 +71,8 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
     Ok(Config {
         settings: settings.clone(),
         listen: s.address("listen")?,
-        admin_listen: s.address("admin-listen")?,
+        admin_listen: s.read("admin-listen", str::parse)?,
+        admin_token_file: s.optional("admin-token-file", absolute_or_relative)?,
         backends: backends(settings, host)?,
         policy,
         workers: s.optional("workers", |t| values::integer(t, 1..=1024))?.map_or(host.cores, to_usize),

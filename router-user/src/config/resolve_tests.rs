@@ -39,6 +39,7 @@ fn every_key_has_an_effect() {
     let values = [
         ("listen", "127.0.0.1:1"),
         ("admin-listen", "[::1]:2"),
+        ("admin-token-file", "/t"),
         ("backend", "http://h:1"),
         ("policy", "random"),
         ("prefix-min-match", "512"),
