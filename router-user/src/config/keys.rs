@@ -28,12 +28,35 @@ pub const KEYS: &[Key] = &[
         value: "URL[,KEY=VALUE…]",
         default: "",
         arity: Arity::Many,
-        help: "An engine: http://HOST[:PORT][/BASE], then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
+        help: "An engine: http://HOST[:PORT][/BASE], or srv+http://RECORD[/BASE] of which SRV records say host, port and weight; then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
                kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], api-key-file=; of its metrics: engine= (vllm, \
                sglang, tgi, llamacpp, trtllm, triton; else as the text shows), metrics-path= (else /metrics below BASE), \
                metrics-port=, metrics-key-file= (else its api-key-file, at its own port only). At most 256; none: every \
                request is answered 503",
     },
+    Key {
+        name: "backends-file",
+        value: "FILE",
+        default: "",
+        arity: Arity::Many,
+        help: "A list of further engines, read again when it changes: .toml, .json, .yaml or .yml, at most 1MiB; each \
+               entry a text as for backend, or a table of its keys with url",
+    },
+    Key {
+        name: "dns-server",
+        value: "IP[:PORT]",
+        default: "",
+        arity: Arity::Many,
+        help: "Ask this server for names, as they are, instead of those of /etc/resolv.conf",
+    },
+    one(
+        "dns-ttl-min",
+        "DUR",
+        "1s",
+        "A name is asked for again when its TTL ends, but not sooner, 100ms to 1h; after a failure first, then twice as \
+         long each time, up to 10s",
+    ),
+    one("dns-ttl-max", "DUR", "60s", "The same, but not later, dns-ttl-min to 24h"),
     one(
         "policy",
         "NAME",
