@@ -189,7 +189,7 @@ impl Default for DnsConfig {
 }
 
 /// What the host of a backend's URL is asked for in the DNS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lookup {
     /// Its addresses; the port is the URL's.
     #[default]
