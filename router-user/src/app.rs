@@ -9,6 +9,7 @@ mod control;
 mod edge;
 mod gossip;
 mod kernel;
+mod state;
 mod workers;
 
 use std::net::SocketAddr;
@@ -148,7 +149,11 @@ impl Router {
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let (hash_key, gossip) = gossip::start(&config, &targets, &ledger, &mut series, random_bytes()?);
+        let opened = state::open(&config.state, config.policy.index_blocks_max, &mut series);
+        // Hashes of an earlier router mean nothing under another secret.
+        let fresh = opened.as_ref().and_then(state::Opened::key).map_or_else(random_bytes, Ok)?;
+        let (hash_key, gossip) = gossip::start(&config, &targets, &ledger, &mut series, fresh);
+        let kept = opened.map(|opened| opened.warm(&config.state, &hash_key, &ledger, &targets));
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
@@ -177,6 +182,7 @@ impl Router {
             control: None,
             edge,
             gossip,
+            state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
         router.control = Some(control::start(&router, &config, runtime, admin, series)?);
@@ -185,6 +191,10 @@ impl Router {
                 Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
+        }
+        if let Some(kept) = kept {
+            let started = kept.start(&config.state, &router.hash_key, &router.ledger, &router.registry);
+            router.state = Some(started.map_err(StartError::Internal)?);
         }
         tracing::info!(%addr, %admin_addr, workers = router.workers.len(), "serving");
         if config.backends.is_empty() {
@@ -223,6 +233,7 @@ pub struct RunningRouter {
     control: Option<control::Control>,
     edge: Option<Edge>,
     gossip: Option<Gossip>,
+    state: Option<state::Warming>,
 }
 
 /// How a shutdown went.
@@ -298,6 +309,8 @@ impl RunningRouter {
     fn end(&mut self) {
         self.data_plane.go(Phase::Stopping);
         self.workers.drain(..).for_each(workers::Worker::join);
+        // All have ended and no engine is forgotten yet: what is saved now is the last of it.
+        drop(self.state.take());
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
         drop(self.gossip.take());

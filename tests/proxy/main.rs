@@ -32,3 +32,4 @@ mod stream;
 mod tunnel;
 mod upload;
 mod versions;
+mod warm;

@@ -1,5 +1,7 @@
 //! What is copied out between other uses of the index, and held again, is what was held, in the same order of age.
 
+#![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
+
 mod common;
 
 use common::{chat, ids, ready_pair};

@@ -12,11 +12,12 @@ use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
     BackendConfig, Config, EdgeConfig, KernelConfig, KernelHook, KernelMode, Limits, LogConfig, LogFormat,
-    LogLevel, backend, values,
+    LogLevel, StateConfig, backend, values,
 };
 use crate::edge::Prefix;
 
 const HOUR: Duration = Duration::from_secs(3600);
+const SAVES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 
 /// What is asked of the machine.
@@ -82,6 +83,11 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             suspect_after: s.duration("suspect-after", Duration::ZERO..=HOUR)?,
         },
         gossip_dir: s.read("gossip-dir", |t| if t == "off" { Ok(None) } else { absolute(t).map(Some) })?,
+        state: StateConfig {
+            dir: s.optional("state-dir", absolute)?,
+            interval: s.optional_duration("state-interval", SAVES)?,
+            max_age: s.duration("state-max-age", SAVES)?,
+        },
         edge: EdgeConfig {
             device: s.optional("edge-dev", device)?,
             deny: prefixes(settings, "edge-deny")?,
