@@ -9,9 +9,10 @@ use router_policy::PolicyName;
 use router_tests::backend::Backend;
 use router_tests::client::{Answer, ask, post};
 use router_tests::process::{Process, program};
-use router_tests::router::{config, metric, start, status, wait_idle};
+use router_tests::router::{backend, config, metric, start, status, wait_idle};
 use router_tests::wait;
 use router_user::app::RunningRouter;
+use router_user::backends::Member;
 use router_user::config::Config;
 
 const SESSIONS: usize = 12;
@@ -133,7 +134,7 @@ fn what_may_be_of_another_process_is_not_used() {
     let other = Backend::ok();
     let mut config = keeping(&engines, &dir);
     config.backends.remove(1);
-    config.backends[1] = router_tests::router::backend(other.addr());
+    config.backends[1] = backend(other.addr());
     let warm = start(config);
     wait::until("the restart is seen", || status(&warm, 0)["index_blocks"] == 0);
     assert!(metric(&warm, "unlatch_state_loaded_prompts_total", "") > 0.0);
@@ -187,4 +188,47 @@ fn two_routers_have_a_file_each_and_one_directory_that_is_none_stops_nobody() {
     let router = start(keeping(&engines, &folder.path().join("file/state")));
     send(&router, 1, 1);
     assert_eq!(metric(&router, "unlatch_state_save_failures_total", ""), 1.0);
+}
+
+/// Its source comes late: until then what it held waits, is saved with the rest, and is found when it joins.
+#[test]
+fn an_engine_that_joins_later_is_warm() {
+    let (folder, engines) = (tempfile::tempdir().unwrap(), engines());
+    let dir = folder.path().join("state");
+    let first = start(keeping(&engines, &dir));
+    let went: Vec<_> = (0..SESSIONS).map(|session| send(&first, session, 1).0).collect();
+    first.shutdown(wait::DEADLINE);
+    // It never hears of them, and saves what it was left.
+    start(keeping(&[], &dir)).shutdown(wait::DEADLINE);
+
+    let late = start(keeping(&[], &dir));
+    assert_eq!(metric(&late, "unlatch_state_loaded_prompts_total", ""), 0.0);
+    let members = engines.iter().map(|e| Member { config: backend(e.addr()), addr: e.addr() }).collect();
+    late.fleet().set("file", members);
+    for (session, backend) in went.iter().enumerate() {
+        let (to, matched) = send(&late, session, 2);
+        assert_eq!((&to, matched > 300), (backend, true), "session {session}: {matched} tokens found");
+    }
+}
+
+#[test]
+fn a_state_that_cannot_be_written_stops_nobody_and_is_written_when_it_can_be() {
+    let (folder, engines) = (tempfile::tempdir().unwrap(), engines());
+    let dir = folder.path().join("state");
+    let mut config = keeping(&engines, &dir);
+    config.state.interval = Some(Duration::from_millis(20));
+    let router = start(config);
+    let saves = || metric(&router, "unlatch_state_saves_total", "");
+    let failures = |why: &str| metric(&router, "unlatch_state_save_failures_total", &format!("\"{why}\""));
+    wait::until("it is saved", || saves() >= 1.0);
+    // A disk that is full, until what it has of the new state is taken away.
+    wait::until("the place is free", || std::os::unix::fs::symlink("/dev/full", dir.join("0.new")).is_ok());
+    wait::until("that fails", || failures("no_space") >= 1.0);
+    // Nothing can be written over a directory.
+    wait::until("the place is free", || fs::create_dir(dir.join("0.new")).is_ok());
+    wait::until("that fails again and again", || failures("io") >= 3.0);
+    send(&router, 1, 1);
+    fs::remove_dir(dir.join("0.new")).unwrap();
+    let before = saves();
+    wait::until("it is saved again", || saves() > before);
 }

@@ -10,15 +10,16 @@ use prometheus_client::registry::Registry as Series;
 use router_policy::BackendId;
 use router_policy::prefix::{Copying, HashKey};
 
+use super::fleet::Fleet;
 use crate::account::Ledger;
 use crate::backends::{Registry, Target};
 use crate::config::StateConfig;
 use crate::state::pieces::Pieces;
 use crate::state::saver::Saving;
-use crate::state::{self, Engine, KEY_BYTES, Metrics, Place, Saver, Source, State, Warm};
+use crate::state::{self, Engine, KEY_BYTES, Metrics, Place, Saver, State, Warm};
 
-/// Loading takes no longer; what is left then is dropped.
-const LOAD_MAX: Duration = Duration::from_secs(5);
+/// Loading takes no longer at the start, and for one that joins later; what is left then is dropped.
+pub(super) const LOAD_MAX: Duration = Duration::from_secs(5);
 
 /// A place in the directory, and what lay there.
 #[derive(Debug)]
@@ -68,13 +69,7 @@ impl Opened {
     }
 
     /// Gives what was saved to the engines that are there; what is not of the same key is of no use.
-    pub(super) fn warm(
-        mut self,
-        config: &StateConfig,
-        key: &HashKey,
-        ledger: &Ledger,
-        targets: &[Arc<Target>],
-    ) -> Kept {
+    pub(super) fn warm(mut self, config: &StateConfig, key: &HashKey, fleet: &Fleet) -> Kept {
         if let Some(state) = &mut self.state
             && state.key.0 != *key.reveal()
         {
@@ -83,8 +78,10 @@ impl Opened {
         }
         let saved = self.state.as_ref().map(|state| state.engines.len());
         let warm = Arc::new(Warm::new(self.state.take(), config.max_age));
-        let until = self.began + LOAD_MAX;
-        let prompts: usize = targets.iter().map(|target| warm_up(&warm, ledger, target, until)).sum();
+        let (until, (_, ledger, registry)) = (self.began + LOAD_MAX, fleet.parts());
+        let targets = registry.all();
+        let prompts: usize = targets.iter().map(|target| warm_up(&warm, &ledger, target, until)).sum();
+        fleet.warm_who_joins(Arc::clone(&warm));
         self.metrics.loaded_prompts.inc_by(prompts as u64);
         let seconds = self.began.elapsed().as_secs_f64();
         self.metrics.load_seconds.set(seconds);
@@ -144,7 +141,7 @@ impl Kept {
         ledger: &Arc<Ledger>,
         registry: &Arc<Registry>,
     ) -> io::Result<Warming> {
-        let source = Fleet { key: key.clone(), ledger: Arc::clone(ledger), registry: Arc::clone(registry) };
+        let source = Source { key: key.clone(), ledger: Arc::clone(ledger), registry: Arc::clone(registry) };
         let Opened { place, bytes_max, metrics, .. } = self.opened;
         let saving = Saving {
             place,
@@ -159,13 +156,13 @@ impl Kept {
 }
 
 /// What is saved.
-struct Fleet {
+struct Source {
     key: HashKey,
     ledger: Arc<Ledger>,
     registry: Arc<Registry>,
 }
 
-impl Source for Fleet {
+impl state::Source for Source {
     fn key(&self) -> &HashKey {
         &self.key
     }

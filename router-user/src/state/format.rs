@@ -5,7 +5,7 @@
 //! chunk    kind u32 | length u32 | check u64 | payload
 //!   key      192 bytes: the secret of the hashes
 //!   engine   address 16 | port u16 | seen at u64 | process start f64 | KV tokens u64 | seats 3 × u32
-//!            | averages 5 × (f64, u64) | URL; NaN and 0 stand for unknown
+//!            | averages 6 × (f64, u64) | URL; NaN and 0 stand for unknown
 //!   pieces   of the engine before, by age: 1 to 8 blocks of a prompt, or the number of an answer's (see `pieces`)
 //!   whole    pieces u64: there are so many of the engine before; without it they are void
 //!   end      the last chunk
@@ -31,7 +31,7 @@ const VERSION: u32 = 1;
 const HEADER: usize = 32;
 const CHUNK: usize = 16;
 /// Bytes of an engine but for its URL.
-const ENGINE: usize = 16 + 2 + 8 + 8 + 8 + 12 + 5 * 16;
+const ENGINE: usize = 16 + 2 + 8 + 8 + 8 + 12 + 6 * 16;
 const URL_BYTES_MAX: usize = 4096;
 /// Engines of a state at most: more than can be at once, since some wait to be there again.
 pub const ENGINES_MAX: usize = 1024;

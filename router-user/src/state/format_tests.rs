@@ -12,7 +12,7 @@ fn id(row: usize) -> BackendId {
 
 fn engine(row: usize) -> Engine {
     let taught = Taught {
-        averages: [Some((1.5, 3)), None, Some((3.25, 7)), None, Some((9000.0, 1))],
+        averages: [Some((1.5, 3)), None, Some((3.25, 7)), None, Some((9000.0, 1)), Some((0.5, 2))],
         seats_from_scrapes: Some(4),
         proven_seats: 9,
         kv_tokens: Some(1 << 20),

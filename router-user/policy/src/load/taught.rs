@@ -7,9 +7,10 @@ use super::ewma::Ewma;
 /// successor; all of it is evidence that the next observations change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taught {
-    /// The averages in the order of [`Taught::BOUNDS`]: first byte to end in seconds, prefill in tokens per second,
-    /// bytes of JSON text per prompt token, uncached tokens of a request, prompt tokens of a request.
-    pub averages: [Option<(f64, u64)>; 5],
+    /// Averages: first byte to end in seconds, prefill in tokens per second, bytes of JSON text per prompt token,
+    /// uncached tokens of a request, prompt tokens of a request, and from dispatch to the end of an answer that is no
+    /// stream, in seconds.
+    pub averages: [Option<(f64, u64)>; AVERAGES],
     /// Seats learned from scrapes.
     pub seats_from_scrapes: Option<u32>,
     /// Seats learned from requests that waited.
@@ -20,14 +21,18 @@ pub struct Taught {
     pub kv_tokens: Option<u64>,
 }
 
+/// How many averages there are.
+pub(super) const AVERAGES: usize = 6;
+
 impl Taught {
     /// Averages outside are nonsense and left out.
-    const BOUNDS: [(f64, f64); 5] = [
+    const BOUNDS: [(f64, f64); AVERAGES] = [
         super::engine::DECODE_BOUNDS,
         super::engine::RATE_BOUNDS,
         super::engine::CHARS_PER_TOKEN_BOUNDS,
         TOKENS,
         TOKENS,
+        super::engine::DECODE_BOUNDS,
     ];
 }
 
