@@ -33,3 +33,4 @@ mod stream;
 mod tunnel;
 mod upload;
 mod versions;
+mod warm;

@@ -118,6 +118,20 @@ pub const KEYS: &[Key] = &[
         alone, and is made if need be; without it, or off: nobody is told",
     ),
     one(
+        "state-dir",
+        "DIR",
+        "",
+        "Save here what the engines hold and have taught, so that a restart is warm; must be this user's alone, and is \
+        made if need be; routers that share it have a file each [default: nothing is saved]",
+    ),
+    one("state-interval", "DUR", "1m", "state-dir only: from save to save, 1s to 24h; 0: at the end only"),
+    one(
+        "state-max-age",
+        "DUR",
+        "1h",
+        "state-dir only: what was saved of an engine longer ago is not used, 1s to 24h: others may have used its cache since",
+    ),
+    one(
         "suspect-after",
         "TIME",
         "30s",

@@ -65,6 +65,8 @@ pub struct Config {
     pub edge: EdgeConfig,
     /// Where the host's router processes tell each other their placements; `None` = they do not.
     pub gossip_dir: Option<PathBuf>,
+    /// Warm restarts.
+    pub state: StateConfig,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// File that decision records are appended to; `None` = none are kept.
@@ -102,6 +104,7 @@ impl Default for Config {
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
             gossip_dir: Some(PathBuf::from("/run/unlatch/gossip")),
+            state: StateConfig::default(),
             proxy_paths: Vec::new(),
             record: None,
             session_key: "x-session-id".to_owned(),
@@ -304,6 +307,23 @@ impl Default for KernelConfig {
             devices: Vec::new(),
             suspect_after: SUSPECT_AFTER,
         }
+    }
+}
+
+/// Warm restarts.
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    /// Where states are saved; `None` = nowhere.
+    pub dir: Option<PathBuf>,
+    /// From save to save; `None` = at the end only.
+    pub interval: Option<Duration>,
+    /// What was saved of an engine longer ago is not used.
+    pub max_age: Duration,
+}
+
+impl Default for StateConfig {
+    fn default() -> Self {
+        Self { dir: None, interval: Some(Duration::from_secs(60)), max_age: Duration::from_secs(3600) }
     }
 }
 

@@ -12,12 +12,13 @@ use super::backends_file::BYTES_MAX;
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
     BackendConfig, BackendsFile, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode, Limits,
-    LogConfig, LogFormat, LogLevel, backend, values,
+    LogConfig, LogFormat, LogLevel, StateConfig, backend, values,
 };
 use crate::edge::Prefix;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const SAVES: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 /// Backends files at most.
 const BACKENDS_FILES_MAX: usize = 64;
@@ -89,6 +90,11 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             suspect_after: s.duration("suspect-after", Duration::ZERO..=HOUR)?,
         },
         gossip_dir: s.read("gossip-dir", |t| if t == "off" { Ok(None) } else { absolute(t).map(Some) })?,
+        state: StateConfig {
+            dir: s.optional("state-dir", absolute)?,
+            interval: s.optional_duration("state-interval", SAVES)?,
+            max_age: s.duration("state-max-age", SAVES)?,
+        },
         edge: EdgeConfig {
             device: s.optional("edge-dev", device)?,
             deny: prefixes(settings, "edge-deny")?,
