@@ -24,13 +24,13 @@ use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, Target};
-use crate::config::{Config, KernelMode};
+use crate::config::{Compat, Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
 use crate::observe::status::pool;
-use crate::parse::Names;
+use crate::parse::{Aliases, Names};
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -149,20 +149,6 @@ impl Router {
         let edge = edge::start(&config, addr.port(), &mut series);
 
         let (hash_key, gossip) = gossip::start(&config, &targets, &ledger, &mut series, random_bytes()?);
-        let shared = Arc::new(Shared {
-            ledger: Arc::clone(&ledger),
-            registry: Arc::clone(&registry),
-            hash_key: hash_key.clone(),
-            names: Names::new(&specs),
-            budget: Budget::new(config.limits.bodies_total_bytes_max),
-            retries: RetryBudget::new(config.limits.retry_budget),
-            limits: config.limits.clone(),
-            metrics,
-            proxy_paths: config.proxy_paths.clone(),
-            session_key: (config.policy.policy == PolicyName::Session).then(|| config.session_key.clone()),
-            keep_record,
-            debug_headers: config.debug_headers,
-        });
         let mut router = RunningRouter {
             addr,
             admin_addr,
@@ -179,7 +165,24 @@ impl Router {
             gossip,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        router.control = Some(control::start(&router, &config, runtime, admin, series)?);
+        let (control, exposition) = control::start(&router, &config, runtime, &metrics, admin, series)?;
+        router.control = Some(control);
+        let shared = Arc::new(Shared {
+            ledger: Arc::clone(&router.ledger),
+            registry: Arc::clone(&router.registry),
+            hash_key: router.hash_key.clone(),
+            names: Names::new(&specs),
+            aliases: Aliases::new(&config.model_aliases),
+            budget: Budget::new(config.limits.bodies_total_bytes_max),
+            retries: RetryBudget::new(config.limits.retry_budget),
+            limits: config.limits.clone(),
+            metrics,
+            proxy_paths: config.proxy_paths.clone(),
+            session_key: (config.policy.policy == PolicyName::Session).then(|| config.session_key.clone()),
+            keep_record,
+            compat: (config.compat == Some(Compat::Vllm)).then_some(exposition),
+            debug_headers: config.debug_headers,
+        });
         for _ in 0..config.workers.max(1) {
             let proxy =
                 Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));

@@ -45,6 +45,7 @@ pub fn backend(addr: SocketAddr) -> BackendConfig {
         host: addr.ip().to_string(),
         port: addr.port(),
         base_path: String::new(),
+        types: Vec::new(),
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),

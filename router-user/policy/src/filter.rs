@@ -16,6 +16,7 @@ pub(crate) struct Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     OtherModel,
+    OtherTask,
     NotReady,
     Full,
     Tried,
@@ -58,6 +59,7 @@ pub(crate) const fn refusal(furthest: Option<Verdict>) -> PickError {
     match furthest {
         None => PickError::NoBackend,
         Some(Verdict::OtherModel) => PickError::UnknownModel,
+        Some(Verdict::OtherTask) => PickError::OtherTask,
         Some(Verdict::NotReady) => PickError::NoneReady,
         Some(Verdict::Full) => PickError::AllFull,
         Some(Verdict::Tried | Verdict::Candidate) => PickError::AllTried,

@@ -20,6 +20,7 @@ mod placement;
 pub mod prefix;
 pub mod request;
 pub mod signal;
+pub mod task;
 pub mod time;
 pub mod tuning;
 pub mod usage;
@@ -33,6 +34,7 @@ pub use placement::{BackendSnapshot, CandidateRecord, KvSource, Placement, Recor
 pub use request::RequestShape;
 pub use router_common::BackendId;
 pub use signal::{Signal, Why};
+pub use task::{Task, Tasks};
 pub use time::Nanos;
 pub use tuning::Tuning;
 pub use usage::Usage;

@@ -14,10 +14,14 @@ use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
 use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
 use crate::clock;
-use crate::config::{Config, KernelMode};
+use crate::config::{Compat, Config, KernelMode};
 use crate::observe::admin::{self, Admin};
+use crate::observe::metrics;
 use crate::observe::status::pool;
+use crate::observe::vllm::VllmCollector;
 use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
+use crate::proxy::compat::Exposition;
+use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
 
 /// The control thread.
@@ -29,15 +33,16 @@ pub(super) fn runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Internal)
 }
 
-/// Starts it. Engines are watched, and operators answered, until the control plane's switch says stopping.
+/// Starts it; beside it, what writes the metrics. Engines are watched, and operators answered, until the control plane's switch says stopping.
 pub(super) fn start(
     router: &RunningRouter,
     config: &Config,
     runtime: Runtime,
+    requests: &Arc<RequestMetrics>,
     admin: TcpListener,
-    series: Series,
-) -> Result<Control, StartError> {
-    let source = Source {
+    mut series: Series,
+) -> Result<(Control, Exposition), StartError> {
+    let source = Arc::new(Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
@@ -46,16 +51,28 @@ pub(super) fn start(
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
         data_plane: router.data_plane.listen(),
+    });
+    if config.metrics_compat == Some(Compat::Vllm) {
+        series.register_collector(Box::new(VllmCollector {
+            source: Arc::<Source>::clone(&source),
+            requests: Arc::clone(requests),
+            window: config.policy.request_stats_window,
+        }));
+    }
+    let answers = Arc::new(Admin::new(series, Arc::<Source>::clone(&source)));
+    let exposition = {
+        let answers = Arc::clone(&answers);
+        Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(move || answers.metrics()) }
     };
     let watch = WatchConfig::new(config, kernel::mark(&router.account, Role::Probe));
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(source, watch, admin, series, ending)) {
+        if let Err(error) = runtime.block_on(run(&source, watch, admin, answers, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
     let thread = std::thread::Builder::new().name("unlatch-control".to_owned());
-    Ok(Control(thread.spawn(body).map_err(StartError::Internal)?))
+    Ok((Control(thread.spawn(body).map_err(StartError::Internal)?), exposition))
 }
 
 impl Control {
@@ -68,10 +85,10 @@ impl Control {
 
 /// The life of the thread. What it spawns ends with its runtime.
 async fn run(
-    source: Source,
+    source: &Source,
     watch: WatchConfig,
     admin: TcpListener,
-    series: Series,
+    answers: Arc<Admin>,
     mut ending: Ending,
 ) -> std::io::Result<()> {
     if let Some(reader) = source.account.log_reader() {
@@ -89,7 +106,7 @@ async fn run(
         // The end first: a busy operator must not put it off.
         biased;
         () = ending.reached(Phase::Stopping) => {}
-        () = admin::serve(admin_listener, Arc::new(Admin::new(series, Arc::new(source)))) => {}
+        () = admin::serve(admin_listener, answers) => {}
     }
     Ok(())
 }

@@ -15,10 +15,13 @@ use crate::edge::Prefix;
 pub mod backend;
 pub mod file;
 mod keys;
+pub mod model_type;
+pub mod production_stack;
 pub mod resolve;
 pub mod settings;
 pub mod values;
 
+pub use model_type::ModelType;
 pub use settings::ConfigError;
 
 /// Everything `unlatch serve` was asked for, checked.
@@ -30,8 +33,12 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
+    /// Names that stand for models, and those.
+    pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
+    /// How engines are asked whether they serve.
+    pub probes: ProbeKind,
     /// Threads of the data plane, at least 1.
     pub workers: usize,
     /// Kernel counting.
@@ -48,6 +55,10 @@ pub struct Config {
     pub session_key: String,
     /// Whether responses carry `x-unlatch-backend` and `x-unlatch-decision`.
     pub debug_headers: bool,
+    /// Whose ways are offered on the data port beside our own.
+    pub compat: Option<Compat>,
+    /// Whose names of metrics are exported beside our own.
+    pub metrics_compat: Option<Compat>,
     /// Bounds.
     pub limits: Limits,
     /// After SIGTERM, requests in flight have this long to end.
@@ -65,7 +76,9 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8001)),
             admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)),
             backends: Vec::new(),
+            model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
+            probes: ProbeKind::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
@@ -74,12 +87,31 @@ impl Default for Config {
             record: None,
             session_key: "x-session-id".to_owned(),
             debug_headers: false,
+            compat: None,
+            metrics_compat: None,
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
             log: LogConfig::default(),
         }
     }
+}
+
+/// How engines are asked whether they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// For their list of models.
+    #[default]
+    Models,
+    /// For a token too, by the path of their first type.
+    Inference,
+}
+
+/// Whose ways are offered beside our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    /// The router of the vLLM production stack.
+    Vllm,
 }
 
 /// What is logged, and how.
@@ -148,6 +180,8 @@ pub struct BackendConfig {
     pub port: u16,
     /// Path of the URL, put before every request's path; no trailing slash.
     pub base_path: String,
+    /// What its model is for; empty = not known. What it is asked for follows from it (`spec.tasks`).
+    pub types: Vec<ModelType>,
     /// Labels from configuration.
     pub labels: Vec<(String, String)>,
     /// Key sent as `Authorization: Bearer …` instead of the client's.
@@ -284,6 +318,8 @@ pub struct Limits {
     pub retry_statuses: Vec<u16>,
     /// Such retries per request, over time.
     pub retry_budget: f64,
+    /// Times that a request is placed anew after a backend could not be reached or refused it.
+    pub reroutes_max: u8,
     /// Longest silence within an answer, if there is a limit.
     pub stream_idle_timeout: Option<Duration>,
     /// Silence within a stream of events after which a comment is sent, if one is.
@@ -309,6 +345,7 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(5),
             retry_statuses: vec![429, 503],
             retry_budget: 0.2,
+            reroutes_max: u8::MAX,
             stream_idle_timeout: Some(Duration::from_secs(600)),
             sse_keepalive: None,
             idle_conns_max: 256,

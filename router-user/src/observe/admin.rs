@@ -46,11 +46,17 @@ impl Admin {
         Self { registry, source }
     }
 
+    /// The metrics as text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        metrics::encode(&self.registry)
+    }
+
     /// The answer to a request.
     #[must_use]
     pub fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let (status, content_type, body) = match path {
-            "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics::encode(&self.registry)),
+            "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, self.metrics()),
             "/status" => (StatusCode::OK, "application/json", self.source.status().json().to_string()),
             "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
             "/readyz" if self.source.status().is_ready() => {

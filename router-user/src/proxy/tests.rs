@@ -36,6 +36,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         registry,
         hash_key: HashKey::new([1; 192]),
         names: crate::parse::Names::default(),
+        aliases: crate::parse::Aliases::default(),
         budget: proxy::body::Budget::new(limits.bodies_total_bytes_max),
         retries: RetryBudget::new(limits.retry_budget),
         limits,
@@ -44,6 +45,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         session_key: None,
         keep_record: None,
         debug_headers: false,
+        compat: None,
     })
 }
 

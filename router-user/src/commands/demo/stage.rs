@@ -106,6 +106,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         host: engine.addr().ip().to_string(),
         port: engine.addr().port(),
         base_path: String::new(),
+        types: Vec::new(),
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),
