@@ -110,7 +110,7 @@ impl ServeArgs {
     ///
     /// # Errors
     /// What cannot be read or used, with the flag, variable, or file, line and key.
-    pub fn resolve(self) -> Result<Config, ConfigError> {
+    pub fn resolve(&self) -> Result<Config, ConfigError> {
         self.resolve_with_notices().map(|(config, _)| config)
     }
 
@@ -118,13 +118,13 @@ impl ServeArgs {
     ///
     /// # Errors
     /// As [`Self::resolve`].
-    pub fn resolve_with_notices(self) -> Result<(Config, Vec<String>), ConfigError> {
+    pub fn resolve_with_notices(&self) -> Result<(Config, Vec<String>), ConfigError> {
         let theirs = match &self.dynamic {
-            Some(file) => self.theirs.over(file.read()?),
-            None => self.theirs,
+            Some(file) => self.theirs.clone().over(file.read()?),
+            None => self.theirs.clone(),
         };
         let translated = production_stack::translate(&theirs, &self.settings)?;
-        let settings = translated.settings.over(self.settings);
+        let settings = translated.settings.over(self.settings.clone());
         let settings = match &self.config {
             Some(path) => settings.over(read_file(path)?),
             None => settings,
@@ -220,7 +220,7 @@ impl FromArgMatches for ServeArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut args =
             Self { config: matches.get_one::<String>("config").map(PathBuf::from), ..Self::default() };
-        for key in &KEYS {
+        for key in KEYS {
             let values = matches.get_many::<String>(key.name).into_iter().flatten();
             if matches.value_source(key.name) == Some(ValueSource::EnvVariable) {
                 // An empty variable counts as unset; a list is separated by blanks.
@@ -324,7 +324,7 @@ mod tests {
     fn help_states_default_and_variable_of_every_key() {
         let mut command = Cli::command();
         let help = command.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
-        for key in &super::KEYS {
+        for key in super::KEYS {
             assert!(help.contains(&format!("--{}", key.name)), "{}", key.name);
             assert!(help.contains(&format!("[env: {}]", key.env())), "{}", key.name);
         }

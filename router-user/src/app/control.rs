@@ -1,22 +1,25 @@
 //! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use prometheus_client::registry::Registry as Series;
 use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
+use super::fleet::{Fleet, Then};
 use super::{RunningRouter, StartError, kernel};
 use crate::account::suspect::others_rx;
-use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
+use crate::account::{Account, Hook, Ledger, State, Suspicion};
 use crate::backends::ScrapeFailure;
-use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
+use crate::backends::{Registry, Target};
 use crate::clock;
 use crate::config::{Compat, Config, KernelMode};
 use crate::observe::admin::{self, Admin};
 use crate::observe::metrics;
+use crate::observe::status::DrainStatus;
 use crate::observe::status::pool;
 use crate::observe::vllm::VllmCollector;
 use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
@@ -50,6 +53,7 @@ pub(super) fn start(
         hook: (config.kernel.mode != KernelMode::Off).then(|| kernel::hook(&config.kernel)),
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
+        fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
     });
     if config.metrics_compat == Some(Compat::Vllm) {
@@ -61,13 +65,14 @@ pub(super) fn start(
     }
     let answers = Arc::new(Admin::new(series, Arc::<Source>::clone(&source)));
     let exposition = {
-        let answers = Arc::clone(&answers);
-        Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(move || answers.metrics()) }
+        // Weak: what is answered reads the fleet, which has the proxy, which has this.
+        let answers = Arc::downgrade(&answers);
+        let write = move || answers.upgrade().map_or_else(String::new, |answers| answers.metrics());
+        Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(write) }
     };
-    let watch = WatchConfig::new(config, kernel::mark(&router.account, Role::Probe));
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(&source, watch, admin, answers, ending)) {
+        if let Err(error) = runtime.block_on(run(&source, admin, answers, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
@@ -86,7 +91,6 @@ impl Control {
 /// The life of the thread. What it spawns ends with its runtime.
 async fn run(
     source: &Source,
-    watch: WatchConfig,
     admin: TcpListener,
     answers: Arc<Admin>,
     mut ending: Ending,
@@ -99,8 +103,8 @@ async fn run(
         });
     }
     tokio::spawn(kernel::look_after(source.account.clone()));
-    let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
-    let _watches = watch_all(&source.registry.all(), &sink, &watch);
+    let drains = Arc::clone(&source.fleet);
+    tokio::spawn(async move { drains.look_after_drains().await });
     let admin_listener = tokio::net::TcpListener::from_std(admin)?;
     tokio::select! {
         // The end first: a busy operator must not put it off.
@@ -121,6 +125,7 @@ struct Source {
     hook: Option<Hook>,
     suspect_after: std::time::Duration,
     since: Nanos,
+    fleet: Arc<Fleet>,
     data_plane: Ending,
 }
 
@@ -129,6 +134,7 @@ impl StatusSource for Source {
         let now = clock::now();
         let mut backends: Vec<_> = self.registry.all().iter().filter_map(|t| self.backend(t)).collect();
         self.suspect(&mut backends, now);
+        self.tell_fleet(&mut backends);
         Status {
             now,
             policy: self.policy,
@@ -172,6 +178,23 @@ impl Source {
         }
     }
 
+    /// Who names each, and who drains.
+    fn tell_fleet(&self, backends: &mut [BackendStatus]) {
+        let (sources, draining) = (self.fleet.sources(), self.fleet.draining());
+        for backend in backends {
+            let addr = self.registry.get(backend.id).map(|target| target.addr);
+            let names = |addrs: &[SocketAddr]| addr.is_some_and(|addr| addrs.contains(&addr));
+            backend.source = sources.iter().find(|(_, addrs)| names(addrs)).map(|(name, _)| name.clone());
+            let drain = draining.iter().find(|(id, _)| *id == backend.id);
+            backend.drain = drain.map(|(_, drain)| DrainStatus {
+                seconds: drain.since.elapsed().as_secs_f64(),
+                left_seconds: drain.until.saturating_duration_since(Instant::now()).as_secs_f64(),
+                is_leaving: drain.then == Then::Leave,
+                is_done: drain.is_done,
+            });
+        }
+    }
+
     fn backend(&self, target: &Target) -> Option<BackendStatus> {
         let snapshot = self.ledger.snapshot(target.id)?;
         Some(BackendStatus {
@@ -184,6 +207,8 @@ impl Source {
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
             suspect: None,
+            source: None,
+            drain: None,
         })
     }
 }

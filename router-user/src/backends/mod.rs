@@ -5,6 +5,7 @@
 mod answer;
 mod engine_id;
 mod finding;
+pub mod health;
 mod member;
 pub mod metrics_text;
 pub mod probe;

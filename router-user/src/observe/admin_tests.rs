@@ -39,9 +39,11 @@ fn id(row: usize) -> BackendId {
 
 fn backend(row: usize) -> BackendStatus {
     let snapshot = BackendSnapshot {
+        draining: false,
         spec: BackendSpec::default(),
         streaming: 1,
         ready: true,
+        trust: router_policy::Trust::Full,
         models: Models::Listed(vec!["m".to_owned()], NOW),
         own: InFlight { requests: 3, q_tokens: 100, c_tokens: 900 },
         others: InFlight { requests: 2, ..InFlight::default() },
@@ -66,6 +68,8 @@ fn backend(row: usize) -> BackendStatus {
         heard: Heard { engine: Some(Engine::Vllm), problem: Some("x is missing".to_owned()), asleep: false },
         kernel: Some(KernelRow { load: KERNEL, has_phases: true }),
         suspect: Some(Suspicion { sign: Sign::Silent, seconds: 31.25, requests: 7 }),
+        source: Some("configuration".into()),
+        drain: None,
     }
 }
 
@@ -201,7 +205,9 @@ async fn other_paths_and_methods_are_refused() {
 #[tokio::test]
 async fn requests_are_counted_by_closed_sets() {
     let mut registry = Registry::default();
-    let m = RequestMetrics::new(&mut registry, [(id(0), "p", "http://b0"), (id(7), "p", "http://b7")]);
+    let m = RequestMetrics::new(&mut registry);
+    m.add(id(0), "p", "http://b0");
+    m.add(id(7), "p", "http://b7");
     m.placed(id(7), Reason::PrefixMatch, 60, 100);
     m.placed(id(7), Reason::PrefixMatch, 0, 50);
     m.finished(id(7), Outcome::Completed, Duration::from_secs(2));
@@ -224,6 +230,12 @@ async fn requests_are_counted_by_closed_sets() {
     ] {
         assert!(text.lines().any(|l| l == line), "no {line} in\n{text}");
     }
+    m.add(id(7), "p", "http://b7");
+    assert!(encode(&registry).contains("http://b7"), "added again it goes on");
+    m.remove(id(7));
+    m.finished(id(7), Outcome::Completed, Duration::from_secs(2));
+    let text = encode(&registry);
+    assert!(!text.contains("http://b7") && text.contains("http://b0"), "a ghost in\n{text}");
 }
 
 #[test]

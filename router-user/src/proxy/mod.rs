@@ -18,8 +18,9 @@ mod tests;
 mod tunnel;
 mod usage;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -78,9 +79,9 @@ pub struct Shared {
     /// Secret of the prompt hashes.
     pub hash_key: HashKey,
     /// What the aliases of backends stand for.
-    pub names: parse::Names,
+    pub names: ArcSwap<parse::Names>,
     /// What the router's own stand for.
-    pub aliases: parse::Aliases,
+    pub aliases: ArcSwap<parse::Aliases>,
     /// Bounds.
     pub limits: Limits,
     /// Bytes left for bodies.
@@ -92,11 +93,11 @@ pub struct Shared {
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// What names a session, where the policy wants to know.
-    pub session_key: Option<String>,
+    pub session_key: ArcSwapOption<String>,
     /// What takes decision records, where they are kept.
     pub keep_record: Option<KeepRecord>,
     /// With `--compat vllm`: what writes `/metrics`.
-    pub compat: Option<Exposition>,
+    pub compat: Option<OnceLock<Exposition>>,
     /// Whether responses say where they come from and why.
     pub debug_headers: bool,
 }
@@ -189,15 +190,21 @@ impl Proxy {
         let kind = parse::classify(&parts.method, parts.uri.path(), &self.shared.proxy_paths);
         match kind {
             PathKind::Own => {
-                let own =
-                    own::answer(&parts.method, parts.uri.path(), &self.shared.ledger, &self.shared.aliases)?;
+                let own = own::answer(
+                    &parts.method,
+                    parts.uri.path(),
+                    &self.shared.ledger,
+                    &self.shared.aliases.load(),
+                )?;
                 return Ok(own.map(Either::Left));
             }
             PathKind::Refused => {
                 let path = parts.uri.path();
                 let unknown = || Err(ProxyError::UnknownPath(path.to_owned()));
                 let compat = self.shared.compat.as_ref();
-                let own = compat.and_then(|e| compat::answer(e, &parts.method, path, &self.shared));
+                let own = compat
+                    .and_then(OnceLock::get)
+                    .and_then(|e| compat::answer(e, &parts.method, path, &self.shared));
                 return own.unwrap_or_else(unknown).map(|own| own.map(Either::Left));
             }
             PathKind::Inference | PathKind::Other => {}

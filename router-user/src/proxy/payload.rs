@@ -79,11 +79,12 @@ impl Payload {
         let mut shape = match kind {
             PathKind::Inference => {
                 let read = |bytes: &Bytes| {
-                    parse::shape_with(bytes, &shared.hash_key, &shared.names)
+                    parse::shape_with(bytes, &shared.hash_key, &shared.names.load())
                         .map_err(|e| ProxyError::BadBody(e.to_string()))
                 };
                 let shape = read(&body.bytes)?;
-                let model = shape.model.as_deref().and_then(|name| shared.aliases.model(name));
+                let aliases = shared.aliases.load();
+                let model = shape.model.as_deref().and_then(|name| aliases.model(name));
                 match model.and_then(|model| parse::rename(&body.bytes, model)) {
                     None => shape,
                     Some(renamed) => {
@@ -98,7 +99,7 @@ impl Payload {
             },
         };
         shape.task = parse::task(parts.uri.path());
-        if let Some(key) = &shared.session_key {
+        if let Some(key) = shared.session_key.load().as_deref() {
             shape.session = parse::session(&parts.headers, &body.bytes, key);
         }
         Ok(shape)

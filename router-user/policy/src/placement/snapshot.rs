@@ -10,6 +10,7 @@ use crate::filter::serves;
 use crate::load::{InFlight, Seats};
 use crate::signal::Signal;
 use crate::time::Nanos;
+use crate::trust::Trust;
 
 /// One backend, copied out.
 #[derive(Clone, Debug)]
@@ -18,6 +19,10 @@ pub struct BackendSnapshot {
     pub spec: BackendSpec,
     /// Whether requests may go there.
     pub ready: bool,
+    /// Whether it gets nothing new although it may be ready.
+    pub draining: bool,
+    /// How far it is trusted, if they may.
+    pub trust: Trust,
     /// Its models.
     pub models: Models,
     /// This process's counts.
@@ -78,6 +83,8 @@ impl Placement {
         Some(BackendSnapshot {
             spec: entry.spec.clone(),
             ready: entry.is_ready,
+            draining: entry.is_draining,
+            trust: entry.trust,
             models: entry.models.clone(),
             own: entry.load.in_flight(),
             streaming: entry.load.streaming(),
