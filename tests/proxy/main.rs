@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
 
 mod affinity;
+mod compat;
 mod counting;
 mod descriptors;
 mod eligible;

@@ -59,6 +59,7 @@ fn backend(row: usize) -> BackendStatus {
         prefill_rate: None,
         chars_per_token: None,
         index_blocks: 12,
+        arrivals: Some(6),
     };
     BackendStatus {
         id: id(row),
