@@ -17,7 +17,7 @@ pub fn config(backends: &[SocketAddr]) -> Config {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     Config {
         listen: any,
-        admin_listen: any,
+        admin_listen: any.into(),
         backends: backends.iter().map(|&addr| backend(addr)).collect(),
         policy: PolicyConfig {
             policy: PolicyName::LeastInFlight,

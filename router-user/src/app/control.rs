@@ -1,28 +1,40 @@
 //! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use prometheus_client::registry::Registry as Series;
 use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
+use super::fleet::{Fleet, Then};
+use super::operate::Operations;
 use super::{RunningRouter, StartError, kernel};
 use crate::account::suspect::others_rx;
 use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
-use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
+use crate::backends::{Registry, Relay, Target};
 use crate::clock;
 use crate::config::{Config, KernelMode};
-use crate::observe::admin::{self, Admin};
-use crate::observe::status::pool;
-use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
+use crate::observe::admin::{self, Admin, AdminToken, Listener};
+use crate::observe::status::{DrainStatus, pool};
+use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
+use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
 
 /// The control thread.
 #[derive(Debug)]
 pub(super) struct Control(JoinHandle<()>);
+
+/// What the admin plane is made of.
+pub(super) struct Plane {
+    pub(super) listener: Listener,
+    pub(super) token: AdminToken,
+    pub(super) series: Series,
+    pub(super) metrics: Arc<RequestMetrics>,
+}
 
 /// Its runtime.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
@@ -34,9 +46,9 @@ pub(super) fn start(
     router: &RunningRouter,
     config: &Config,
     runtime: Runtime,
-    admin: TcpListener,
-    series: Series,
+    plane: Plane,
 ) -> Result<Control, StartError> {
+    let Plane { listener, token, series, metrics } = plane;
     let source = Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
@@ -45,12 +57,16 @@ pub(super) fn start(
         hook: (config.kernel.mode != KernelMode::Off).then(|| kernel::hook(&config.kernel)),
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
+        fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
+        metrics,
     };
-    let watch = WatchConfig::new(config, kernel::mark(&router.account, Role::Probe));
+    let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
+    let operate = Operations::new(router, relay);
+    let admin = |source: Arc<Source>| Admin::new(series, source, Arc::new(operate), Arc::new(token));
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(source, watch, admin, series, ending)) {
+        if let Err(error) = runtime.block_on(run(source, listener, admin, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
@@ -69,9 +85,8 @@ impl Control {
 /// The life of the thread. What it spawns ends with its runtime.
 async fn run(
     source: Source,
-    watch: WatchConfig,
-    admin: TcpListener,
-    series: Series,
+    listener: Listener,
+    admin: impl FnOnce(Arc<Source>) -> Admin,
     mut ending: Ending,
 ) -> std::io::Result<()> {
     if let Some(reader) = source.account.log_reader() {
@@ -82,16 +97,15 @@ async fn run(
         });
     }
     tokio::spawn(kernel::look_after(source.account.clone()));
-    let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
-    let _watches = watch_all(&source.registry.all(), &sink, &watch);
-    let admin_listener = tokio::net::TcpListener::from_std(admin)?;
+    let drains = Arc::clone(&source.fleet);
+    tokio::spawn(async move { drains.look_after_drains().await });
+    let admin = Arc::new(admin(Arc::new(source)));
     tokio::select! {
         // The end first: a busy operator must not put it off.
         biased;
-        () = ending.reached(Phase::Stopping) => {}
-        () = admin::serve(admin_listener, Arc::new(Admin::new(series, Arc::new(source)))) => {}
+        () = ending.reached(Phase::Stopping) => Ok(()),
+        failed = admin::serve(listener, admin) => failed,
     }
-    Ok(())
 }
 
 /// What the admin plane reads.
@@ -104,7 +118,9 @@ struct Source {
     hook: Option<Hook>,
     suspect_after: std::time::Duration,
     since: Nanos,
+    fleet: Arc<Fleet>,
     data_plane: Ending,
+    metrics: Arc<RequestMetrics>,
 }
 
 impl StatusSource for Source {
@@ -112,6 +128,7 @@ impl StatusSource for Source {
         let now = clock::now();
         let mut backends: Vec<_> = self.registry.all().iter().filter_map(|t| self.backend(t)).collect();
         self.suspect(&mut backends, now);
+        self.tell_fleet(&mut backends);
         Status {
             now,
             policy: self.policy,
@@ -123,6 +140,10 @@ impl StatusSource for Source {
                 bytes,
                 counters,
             }),
+            requests: Requests {
+                decisions: self.metrics.decisions_by_reason(),
+                ttft_buckets: self.metrics.ttft_buckets(),
+            },
             backends,
         }
     }
@@ -155,6 +176,25 @@ impl Source {
         }
     }
 
+    /// Who names each, and who drains.
+    fn tell_fleet(&self, backends: &mut [BackendStatus]) {
+        let (sources, draining) = (self.fleet.sources(), self.fleet.draining());
+        for backend in backends {
+            let addr = self.registry.get(backend.id).map(|target| target.addr);
+            let names = |addrs: &[SocketAddr]| addr.is_some_and(|addr| addrs.contains(&addr));
+            backend.source = sources.iter().find(|(_, addrs)| names(addrs)).map(|(name, _)| name.clone());
+            let drain = draining.iter().find(|(id, _)| *id == backend.id);
+            backend.drain = drain.map(|(_, drain)| DrainStatus {
+                seconds: drain.since.elapsed().as_secs_f64(),
+                left_seconds: drain
+                    .until
+                    .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
+                is_leaving: drain.then == Then::Leave,
+                is_done: drain.is_done,
+            });
+        }
+    }
+
     fn backend(&self, target: &Target) -> Option<BackendStatus> {
         let snapshot = self.ledger.snapshot(target.id)?;
         Some(BackendStatus {
@@ -162,11 +202,14 @@ impl Source {
             url: target.url.clone(),
             pool: pool(snapshot.spec.model.as_deref()).to_owned(),
             snapshot,
+            placed: self.metrics.placed_at(target.id),
             backoff_until: target.backoff_until(),
             heard: target.heard(),
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
             suspect: None,
+            source: None,
+            drain: None,
         })
     }
 }

@@ -7,13 +7,21 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 67] = [
+pub const KEYS: &[Key] = &[
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
-        "ADDR",
+        "ADDR|unix:PATH",
         "127.0.0.1:8002",
-        "Metrics, health and status: address and port; port 0 takes a free one",
+        "Metrics, health, status page and administration: address and port (port 0 takes a free one), or a Unix socket of mode \
+        0600, over which changing calls need no token",
+    ),
+    one(
+        "admin-token-file",
+        "FILE",
+        "",
+        "File with the token, 16 to 4096 printable characters, that changing calls over TCP need; read again at a \
+        reload. Without it they are refused",
     ),
     Key {
         name: "backend",
@@ -169,6 +177,13 @@ pub const KEYS: [Key; 67] = [
         "30s",
         "After SIGTERM requests in flight have this long to end, 0s to 1h; 0s: they \
         are cut at once",
+    ),
+    one(
+        "drain-deadline",
+        "DUR",
+        "10m",
+        "Requests in flight at a backend that leaves the fleet have this long to end, 0s to 24h; 0s: they are cut at \
+        once",
     ),
     one("body-bytes-max", "BYTES", "64MiB", "One request body, 1 byte to 1GiB; beyond it 413"),
     one(

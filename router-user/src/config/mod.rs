@@ -13,6 +13,7 @@ use crate::account::suspect::SUSPECT_AFTER;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
+mod admin;
 pub mod backend;
 pub mod backends_file;
 pub mod document;
@@ -22,8 +23,9 @@ pub mod resolve;
 pub mod settings;
 pub mod values;
 
+pub use admin::AdminListen;
 pub use backends_file::BackendsFile;
-pub use settings::ConfigError;
+pub use settings::{ConfigError, Settings};
 
 /// Reads a file of at most so many bytes.
 ///
@@ -43,8 +45,10 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
 pub struct Config {
     /// Data plane.
     pub listen: SocketAddr,
-    /// Metrics, health, status.
-    pub admin_listen: SocketAddr,
+    /// Metrics, health, status, administration.
+    pub admin_listen: AdminListen,
+    /// File with the token that changing calls need; `None` = over TCP there are none.
+    pub admin_token_file: Option<PathBuf>,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
     /// Files with further engines.
@@ -77,6 +81,10 @@ pub struct Config {
     pub seed: Option<u64>,
     /// What is logged.
     pub log: LogConfig,
+    /// How long requests in flight at a backend that leaves the fleet may take to end.
+    pub drain_deadline: Duration,
+    /// The texts it was read from, by which a later one is compared with it.
+    pub settings: Settings,
 }
 
 impl Default for Config {
@@ -84,7 +92,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8001)),
-            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)).into(),
+            admin_token_file: None,
             backends: Vec::new(),
             backends_files: Vec::new(),
             dns: DnsConfig::default(),
@@ -101,6 +110,8 @@ impl Default for Config {
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
             log: LogConfig::default(),
+            drain_deadline: Duration::from_secs(600),
+            settings: Settings::default(),
         }
     }
 }

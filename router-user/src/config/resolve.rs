@@ -19,7 +19,8 @@ use crate::edge::Prefix;
 const HOUR: Duration = Duration::from_secs(3600);
 /// Backends files at most.
 const BACKENDS_FILES_MAX: usize = 64;
-const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 
 /// What is asked of the machine.
 pub struct Host<'a> {
@@ -70,8 +71,10 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
     let levels = LogLevel::ALL.map(|l| (l.as_str(), l));
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     Ok(Config {
+        settings: settings.clone(),
         listen: s.address("listen")?,
-        admin_listen: s.address("admin-listen")?,
+        admin_listen: s.read("admin-listen", str::parse)?,
+        admin_token_file: s.optional("admin-token-file", absolute_or_relative)?,
         backends: backends(settings, host)?,
         backends_files: backends_files(settings, host)?,
         dns: dns(&s)?,
@@ -98,6 +101,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         record,
         session_key: s.read("session-key", member_name)?,
         limits: limits(&s)?,
+        drain_deadline: s.duration("drain-deadline", Duration::ZERO..=DAY)?,
         shutdown_deadline: s.duration("shutdown-deadline", Duration::ZERO..=HOUR)?,
         seed: s.optional("seed", |t| values::integer(t, 0..=u64::MAX))?,
         log: LogConfig {
@@ -185,7 +189,6 @@ fn backends_files(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendsFi
 }
 
 fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
-    let day = 24 * HOUR;
     let ttl_min = s.duration("dns-ttl-min", Duration::from_millis(100)..=HOUR)?;
     let servers = s.settings.all("dns-server").iter().map(|given| {
         values::ip_or_socket(&given.text, 53).map_err(|message| ConfigError::at(&given.source, message))
@@ -193,7 +196,7 @@ fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
     Ok(DnsConfig {
         servers: servers.collect::<Result<_, _>>()?,
         ttl_min,
-        ttl_max: s.duration("dns-ttl-max", ttl_min..=day)?,
+        ttl_max: s.duration("dns-ttl-max", ttl_min..=DAY)?,
     })
 }
 

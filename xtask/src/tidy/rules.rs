@@ -155,11 +155,12 @@ const BANS: &[Ban] = &[
             "router-user/src/forward",
             "router-user/src/backends/probe",
             "router-user/src/backends/scrape",
+            "router-user/src/backends/relay",
             // The demo and the replay over HTTP play the clients.
             "router-user/src/commands/client",
         ],
         paths: &["hyper::client", "hyper_util::client"],
-        reason: "the HTTP client stays in forward, probe and scrape",
+        reason: "the HTTP client stays in forward, probe, scrape and relay",
     },
     Ban {
         within: USER,

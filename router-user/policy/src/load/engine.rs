@@ -76,6 +76,7 @@ pub struct EngineLoad {
     waiting_checked: Nanos,
     watched: Watched,
     decode_seconds: Ewma,
+    plain_seconds: Ewma,
     prefill_rate: Ewma,
     chars_per_token: Ewma,
     mean_uncached: Ewma,
@@ -100,6 +101,7 @@ impl EngineLoad {
             waiting_checked: Nanos(0),
             watched: Watched::default(),
             decode_seconds: Ewma::new(tuning.decode_gain),
+            plain_seconds: Ewma::new(tuning.decode_gain),
             prefill_rate: Ewma::new(tuning.prefill_rate_gain),
             chars_per_token: Ewma::new(tuning.chars_per_token_gain),
             mean_uncached: Ewma::new(MEAN_REQUEST_GAIN),
@@ -143,6 +145,30 @@ impl EngineLoad {
     #[must_use]
     pub const fn chars_per_token(&self) -> &Ewma {
         &self.chars_per_token
+    }
+
+    /// Requests without a byte whose tickets are that one or later. O(log of those without).
+    #[must_use]
+    pub fn unanswered_since(&self, ticket: u64) -> usize {
+        self.unanswered.len() - self.unanswered.partition_point(|w| w.id < ticket)
+    }
+
+    /// The oldest request without a byte of those sent at `since` or later: when, and whether it is a stream. O(log).
+    #[must_use]
+    pub fn oldest_unanswered(&self, since: Nanos) -> Option<(Nanos, bool)> {
+        let at = self.unanswered.partition_point(|w| w.sent < since);
+        self.unanswered.get(at).map(|w| (w.sent, w.stream))
+    }
+
+    /// From dispatch to the end of an answer that is no stream, seconds.
+    #[must_use]
+    pub const fn plain_seconds(&self) -> &Ewma {
+        &self.plain_seconds
+    }
+
+    /// An answer that is no stream came whole.
+    pub(crate) fn learn_plain_seconds(&mut self, seconds: f64) {
+        self.plain_seconds.observe(seconds.clamp(DECODE_BOUNDS.0, DECODE_BOUNDS.1));
     }
 
     /// What it has taught.

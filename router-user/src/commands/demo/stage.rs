@@ -114,7 +114,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
     let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Config {
         listen: free_port,
-        admin_listen: free_port,
+        admin_listen: free_port.into(),
         backends: engines.iter().map(backend).collect(),
         policy,
         workers: 1,
