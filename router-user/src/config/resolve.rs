@@ -239,7 +239,6 @@ fn model_aliases(settings: &Settings) -> Result<Vec<(String, String)>, ConfigErr
 }
 
 fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
-    let day = 24 * HOUR;
     let ttl_min = s.duration("dns-ttl-min", Duration::from_millis(100)..=HOUR)?;
     let servers = s.settings.all("dns-server").iter().map(|given| {
         values::ip_or_socket(&given.text, 53).map_err(|message| ConfigError::at(&given.source, message))
@@ -247,7 +246,7 @@ fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
     Ok(DnsConfig {
         servers: servers.collect::<Result<_, _>>()?,
         ttl_min,
-        ttl_max: s.duration("dns-ttl-max", ttl_min..=day)?,
+        ttl_max: s.duration("dns-ttl-max", ttl_min..=DAY)?,
     })
 }
 
