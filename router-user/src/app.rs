@@ -4,35 +4,39 @@
 //! Owns the threads. A router runs on threads of its own, so that it can be started from anywhere: the command line,
 //! a demo inside a runtime, a test. Invariant: when [`RunningRouter`] is gone, so are its threads, sockets and counts.
 
+mod admin;
 mod backends;
 mod control;
 mod edge;
+pub mod fleet;
 mod gossip;
 mod kernel;
 mod operate;
+mod reload;
 mod workers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::{ArcSwap, ArcSwapOption};
+use fleet::Fleet;
 use rand::TryRng;
 use rand::rngs::SysRng;
+pub use reload::{Reload, ReloadError, Reloaded, Reread};
+use router_policy::Placement;
 use router_policy::prefix::HashKey;
-use router_policy::{Placement, PolicyName};
 
 use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
-use crate::backends::{Registry, Target};
+use crate::backends::{Registry, WatchConfig};
 use crate::config::{AdminListen, Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
-use crate::observe::admin::{AdminToken, Listener, TokenError, UnixSocket};
-use crate::observe::status::pool;
-use crate::parse::Names;
+use crate::observe::admin::TokenError;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -128,69 +132,83 @@ impl Router {
     /// # Errors
     /// [`StartError`]; nothing is left behind.
     pub fn start(config: Config) -> Result<RunningRouter, StartError> {
+        Self::start_from(config, None)
+    }
+
+    /// The same; `reread` reads the configuration again when a reload is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_from(config: Config, reread: Option<Box<Reread>>) -> Result<RunningRouter, StartError> {
         let bind = |addr| accept::bind(addr).map_err(|source| StartError::Bind { addr, source });
         let listener = bind(config.listen)?;
         let local = |l: &std::net::TcpListener| l.local_addr().map_err(StartError::Internal);
         let addr = local(&listener)?;
-        let (admin, admin_at) = match &config.admin_listen {
-            AdminListen::Tcp(addr) => {
-                let admin = bind(*addr)?;
-                let at = local(&admin)?.into();
-                (Listener::Tcp(admin), at)
-            }
-            AdminListen::Unix(path) => {
-                let failed = |source| StartError::BindUnix { path: path.clone(), source };
-                (Listener::Unix(UnixSocket::bind(path).map_err(failed)?), config.admin_listen.clone())
-            }
-        };
-        let token = AdminToken::open(config.admin_token_file.as_deref())?;
-        warn_of_open_reading(&admin_at, &token);
+        let (admin, admin_at, token) = admin::open(&config)?;
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
-        let take_in = |account: Account| {
+        let members = backends::members(&config.backends)?;
+        let mut series = prometheus_client::registry::Registry::default();
+        let metrics = Arc::new(RequestMetrics::new(&mut series));
+        let found = |account: Account| {
             let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
-            let registry = Arc::new(Registry::default());
-            backends::take_in(&config.backends, &runtime, &account, &ledger, &registry)?;
-            Ok((account, ledger, registry))
+            let fleet = Fleet::new(
+                fleet::Parts {
+                    watch: WatchConfig::new(&config, kernel::mark(&account, Role::Probe)),
+                    registry: Arc::default(),
+                    metrics: Arc::clone(&metrics),
+                    runtime: runtime.handle().clone(),
+                    account,
+                    ledger,
+                },
+                config.drain_deadline,
+            );
+            fleet.found(fleet::CONFIGURATION, members.clone())?;
+            Ok(fleet)
         };
-        let (account, ledger, registry) = match take_in(kernel::open(&config.kernel)?) {
+        let fleet = match found(kernel::open(&config.kernel)?) {
             // Other routers have the rows of this host; in this process's memory there are as many again.
             Err(StartError::Row { source, .. }) if config.kernel.mode == KernelMode::Auto => {
-                take_in(kernel::in_memory(&source).map_err(StartError::Internal)?)?
+                found(kernel::in_memory(&source).map_err(StartError::Internal)?)?
             }
-            taken_in => taken_in?,
+            founded => founded?,
         };
-
-        let mut series = prometheus_client::registry::Registry::default();
-        let targets = registry.all();
-        let specs: Vec<_> =
-            targets.iter().map(|t| ledger.snapshot(t.id).map(|s| s.spec).unwrap_or_default()).collect();
-        let pools = specs.iter().map(|spec| pool(spec.model.as_deref()));
-        let labels = targets.iter().zip(pools).map(|(t, pool)| (t.id, pool, t.url.as_str()));
-        let metrics = Arc::new(RequestMetrics::new(&mut series, labels));
-        let keep_record = recorder(&config, &targets, &mut series)?;
+        let (account, ledger, registry) = fleet.parts();
+        let keep_record = recorder(&config, &registry, &mut series)?;
         let connections = Arc::new(Connections::new(config.limits.client_conns_max));
         connections.counters().register(series.sub_registry_with_prefix("unlatch"));
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let (hash_key, gossip) = gossip::start(&config, &targets, &ledger, &mut series, random_bytes()?);
+        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, random_bytes()?);
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
-            names: Names::new(&specs),
+            names: ArcSwap::default(),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             retries: RetryBudget::new(config.limits.retry_budget),
             limits: config.limits.clone(),
             metrics: Arc::clone(&metrics),
             proxy_paths: config.proxy_paths.clone(),
-            session_key: (config.policy.policy == PolicyName::Session).then(|| config.session_key.clone()),
+            session_key: ArcSwapOption::new(reload::session_key(&config)),
             keep_record,
             debug_headers: config.debug_headers,
         });
+        let gossip = gossip.map(Arc::new);
+        fleet.follow(Arc::clone(&shared), gossip.clone());
+        let fleet = Arc::new(fleet);
+        let reload = Reload::new(
+            Arc::clone(&fleet),
+            Arc::clone(&shared),
+            Arc::clone(&token),
+            config.settings.clone(),
+            reread,
+        );
         let mut router = RunningRouter {
+            fleet,
+            reload: Arc::new(reload),
             addr,
             admin_at,
             account,
@@ -227,27 +245,16 @@ impl Router {
     }
 }
 
-/// Reading is open to all who reach the listener; beyond this host that may be more than was meant.
-fn warn_of_open_reading(at: &AdminListen, token: &AdminToken) {
-    let AdminListen::Tcp(addr) = at else { return };
-    if !addr.ip().to_canonical().is_loopback() && !token.is_some() {
-        tracing::warn!(
-            %addr,
-            "whoever reaches the admin listener reads metrics and status; without --admin-token-file nobody changes \
-             anything there"
-        );
-    }
-}
-
 /// What takes decision records, if they are kept.
 fn recorder(
     config: &Config,
-    targets: &[Arc<Target>],
+    registry: &Arc<Registry>,
     series: &mut prometheus_client::registry::Registry,
 ) -> Result<Option<KeepRecord>, StartError> {
     let Some(path) = &config.record else { return Ok(None) };
-    let urls = targets.iter().map(|t| (t.id, t.url.clone())).collect();
-    let recorder = Recorder::start(path, urls, series)
+    let registry = Arc::clone(registry);
+    let url = move |id| registry.get(id).map_or_else(String::new, |target| target.url.clone());
+    let recorder = Recorder::start(path, url, series)
         .map_err(|source| StartError::Record { path: path.clone(), source })?;
     Ok(Some(KeepRecord(Arc::new(move |record, request: &str| recorder.take(record, request)))))
 }
@@ -267,7 +274,9 @@ pub struct RunningRouter {
     workers: Vec<workers::Worker>,
     control: Option<control::Control>,
     edge: Option<Edge>,
-    gossip: Option<Gossip>,
+    gossip: Option<Arc<Gossip>>,
+    fleet: Arc<Fleet>,
+    reload: Arc<Reload>,
 }
 
 /// How a shutdown went.
@@ -318,6 +327,18 @@ impl RunningRouter {
     #[must_use]
     pub const fn hash_key(&self) -> &HashKey {
         &self.hash_key
+    }
+
+    /// The set of engines.
+    #[must_use]
+    pub const fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
+    /// Reads the configuration again.
+    #[must_use]
+    pub const fn reloader(&self) -> &Arc<Reload> {
+        &self.reload
     }
 
     /// The engines.

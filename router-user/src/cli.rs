@@ -104,10 +104,10 @@ impl ServeArgs {
     ///
     /// # Errors
     /// What cannot be read or used, with the flag, variable, or file, line and key.
-    pub fn resolve(self) -> Result<Config, ConfigError> {
+    pub fn resolve(&self) -> Result<Config, ConfigError> {
         let settings = match &self.config {
-            Some(path) => self.settings.over(read_file(path)?),
-            None => self.settings,
+            Some(path) => self.settings.clone().over(read_file(path)?),
+            None => self.settings.clone(),
         };
         resolve(&settings, &Host::this())
     }
@@ -161,7 +161,7 @@ impl FromArgMatches for ServeArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut args =
             Self { config: matches.get_one::<String>("config").map(PathBuf::from), ..Self::default() };
-        for key in &KEYS {
+        for key in KEYS {
             let values = matches.get_many::<String>(key.name).into_iter().flatten();
             if matches.value_source(key.name) == Some(ValueSource::EnvVariable) {
                 // An empty variable counts as unset; a list is separated by blanks.
@@ -259,7 +259,7 @@ mod tests {
     fn help_states_default_and_variable_of_every_key() {
         let mut command = Cli::command();
         let help = command.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
-        for key in &super::KEYS {
+        for key in super::KEYS {
             assert!(help.contains(&format!("--{}", key.name)), "{}", key.name);
             assert!(help.contains(&format!("[env: {}]", key.env())), "{}", key.name);
         }

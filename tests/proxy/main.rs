@@ -8,6 +8,7 @@ mod eligible;
 mod elsewhere;
 mod expect;
 mod faults;
+mod fleet;
 mod forwarding;
 mod framing;
 mod gossip;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use router_policy::prefix::{BlockHash, TrieCounters};
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
-    Reason, Record, Report, RequestShape, Ticket, Usage,
+    PolicyConfig, Reason, Record, Report, RequestShape, Ticket, Usage,
 };
 
 use super::guard::InFlightGuard;
@@ -73,6 +73,11 @@ impl Ledger {
     /// Adds a backend, or changes its configuration. A new one is not ready until it is said to be.
     pub fn set_backend(&self, id: BackendId, spec: BackendSpec) {
         self.placement.lock().set_backend(id, spec);
+    }
+
+    /// Another policy or other constants; see [`Placement::reconfigure`].
+    pub fn reconfigure(&self, config: PolicyConfig) {
+        self.placement.lock().reconfigure(config);
     }
 
     /// Removes a backend. Requests there end without effect on a later backend at the same row.
@@ -149,6 +154,11 @@ impl Ledger {
     /// Whether requests may go there.
     pub fn ready(&self, id: BackendId, is_ready: bool) {
         self.placement.lock().set_ready(id, is_ready);
+    }
+
+    /// Whether it is to get nothing new while what is there goes on.
+    pub fn draining(&self, id: BackendId, is_draining: bool) {
+        self.placement.lock().set_draining(id, is_draining);
     }
 
     /// What models it serves.

@@ -1,21 +1,25 @@
 //! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use prometheus_client::registry::Registry as Series;
 use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
+use super::fleet::{Fleet, Then};
 use super::operate::Operations;
 use super::{RunningRouter, StartError, kernel};
 use crate::account::suspect::others_rx;
 use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
-use crate::backends::{Registry, Relay, ReportSink, Target, WatchConfig, watch_all};
+use crate::backends::{Registry, Relay, Target};
 use crate::clock;
 use crate::config::{Config, KernelMode};
 use crate::observe::admin::{self, Admin, AdminToken, Listener};
+use crate::observe::status::DrainStatus;
 use crate::observe::status::pool;
 use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
 use crate::proxy::metrics::RequestMetrics;
@@ -28,7 +32,7 @@ pub(super) struct Control(JoinHandle<()>);
 /// What the admin plane is made of.
 pub(super) struct Plane {
     pub(super) listener: Listener,
-    pub(super) token: AdminToken,
+    pub(super) token: Arc<AdminToken>,
     pub(super) series: Series,
     pub(super) metrics: Arc<RequestMetrics>,
 }
@@ -54,16 +58,16 @@ pub(super) fn start(
         hook: (config.kernel.mode != KernelMode::Off).then(|| kernel::hook(&config.kernel)),
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
+        fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
         metrics,
     };
     let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
-    let operate = Operations::new(Arc::clone(&router.registry), relay);
-    let admin = |source: Arc<Source>| Admin::new(series, source, Arc::new(operate), Arc::new(token));
-    let watch = WatchConfig::new(config, kernel::mark(&router.account, Role::Probe));
+    let operate = Operations::new(router, relay);
+    let admin = |source: Arc<Source>| Admin::new(series, source, Arc::new(operate), token);
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(source, watch, listener, admin, ending)) {
+        if let Err(error) = runtime.block_on(run(source, listener, admin, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
@@ -82,7 +86,6 @@ impl Control {
 /// The life of the thread. What it spawns ends with its runtime.
 async fn run(
     source: Source,
-    watch: WatchConfig,
     listener: Listener,
     admin: impl FnOnce(Arc<Source>) -> Admin,
     mut ending: Ending,
@@ -95,8 +98,8 @@ async fn run(
         });
     }
     tokio::spawn(kernel::look_after(source.account.clone()));
-    let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
-    let _watches = watch_all(&source.registry.all(), &sink, &watch);
+    let drains = Arc::clone(&source.fleet);
+    tokio::spawn(async move { drains.look_after_drains().await });
     let admin = Arc::new(admin(Arc::new(source)));
     tokio::select! {
         // The end first: a busy operator must not put it off.
@@ -116,6 +119,7 @@ struct Source {
     hook: Option<Hook>,
     suspect_after: std::time::Duration,
     since: Nanos,
+    fleet: Arc<Fleet>,
     data_plane: Ending,
     metrics: Arc<RequestMetrics>,
 }
@@ -125,6 +129,7 @@ impl StatusSource for Source {
         let now = clock::now();
         let mut backends: Vec<_> = self.registry.all().iter().filter_map(|t| self.backend(t)).collect();
         self.suspect(&mut backends, now);
+        self.tell_fleet(&mut backends);
         Status {
             now,
             policy: self.policy,
@@ -172,6 +177,23 @@ impl Source {
         }
     }
 
+    /// Who names each, and who drains.
+    fn tell_fleet(&self, backends: &mut [BackendStatus]) {
+        let (sources, draining) = (self.fleet.sources(), self.fleet.draining());
+        for backend in backends {
+            let addr = self.registry.get(backend.id).map(|target| target.addr);
+            let names = |addrs: &[SocketAddr]| addr.is_some_and(|addr| addrs.contains(&addr));
+            backend.source = sources.iter().find(|(_, addrs)| names(addrs)).map(|(name, _)| name.clone());
+            let drain = draining.iter().find(|(id, _)| *id == backend.id);
+            backend.drain = drain.map(|(_, drain)| DrainStatus {
+                seconds: drain.since.elapsed().as_secs_f64(),
+                left_seconds: drain.until.saturating_duration_since(Instant::now()).as_secs_f64(),
+                is_leaving: drain.then == Then::Leave,
+                is_done: drain.is_done,
+            });
+        }
+    }
+
     fn backend(&self, target: &Target) -> Option<BackendStatus> {
         let snapshot = self.ledger.snapshot(target.id)?;
         Some(BackendStatus {
@@ -185,6 +207,8 @@ impl Source {
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
             suspect: None,
+            source: None,
+            drain: None,
         })
     }
 }

@@ -31,6 +31,12 @@ pub struct Target {
     pub has_configured_model: bool,
     /// Where it tells its load.
     pub metrics: MetricsAt,
+    found: Arc<Found>,
+}
+
+/// What was found of an engine, whatever is configured of it.
+#[derive(Debug, Default)]
+struct Found {
     heard: Mutex<Heard>,
     backoff: Mutex<Backoff>,
     failed: Notify,
@@ -112,7 +118,6 @@ impl Target {
         authorization: Option<hyper::header::HeaderValue>,
         has_configured_model: bool,
     ) -> Self {
-        let (backoff, failed, scrape_failures, rest_until, heard) = Default::default();
         let metrics = MetricsAt { authorization: authorization.clone(), ..MetricsAt::default() };
         Self {
             id,
@@ -123,11 +128,7 @@ impl Target {
             authorization,
             has_configured_model,
             metrics,
-            heard,
-            backoff,
-            failed,
-            scrape_failures,
-            rest_until,
+            found: Arc::default(),
         }
     }
 
@@ -137,20 +138,29 @@ impl Target {
         Self { metrics, ..self }
     }
 
+    /// The same engine, configured anew: what was found of it goes on.
+    #[must_use]
+    pub fn in_place_of(self, before: &Self) -> Self {
+        Self { found: Arc::clone(&before.found), ..self }
+    }
+
+    /// Cuts what is in flight there.
+    pub fn cut(&self) {}
+
     /// What is known of its reports.
     #[must_use]
     pub fn heard(&self) -> Heard {
-        self.heard.lock().clone()
+        self.found.heard.lock().clone()
     }
 
     /// Keeps what is known of its reports.
     pub fn set_heard(&self, heard: Heard) {
-        *self.heard.lock() = heard;
+        *self.found.heard.lock() = heard;
     }
 
     /// A connection failed: no requests there for a while, doubling from `min` to `max`. Returns until when.
     pub fn connect_failed(&self, now: Nanos, min: Duration, max: Duration) -> Nanos {
-        let mut b = self.backoff.lock();
+        let mut b = self.found.backoff.lock();
         b.failed_at = b.failed_at.max(now);
         // Failures of requests sent before the back-off began are one failure.
         if now >= b.until {
@@ -160,20 +170,20 @@ impl Target {
         }
         let until = b.until;
         drop(b);
-        self.failed.notify_one();
+        self.found.failed.notify_one();
         until
     }
 
     /// Waits for the next failed connection; one that failed since the last wait counts. One waiter only. Dropping
     /// the future loses nothing.
     pub async fn failure(&self) {
-        self.failed.notified().await;
+        self.found.failed.notified().await;
     }
 
     /// A question or request that was sent at `sent` found the engine there: no back-off, unless a connection failed
     /// since, which is the newer word.
     pub fn connect_succeeded(&self, sent: Nanos) {
-        let mut b = self.backoff.lock();
+        let mut b = self.found.backoff.lock();
         if b.failed_at <= sent {
             b.failures = 0;
             b.until = Nanos::default();
@@ -183,24 +193,24 @@ impl Target {
     /// Whether the back-off is over (or never was).
     #[must_use]
     pub fn may_try(&self, now: Nanos) -> bool {
-        now >= self.backoff.lock().until
+        now >= self.found.backoff.lock().until
     }
 
     /// When the back-off ends; in the past if there is none.
     #[must_use]
     pub fn backoff_until(&self) -> Nanos {
-        self.backoff.lock().until
+        self.found.backoff.lock().until
     }
 
     /// Counts a scrape that brought no usable report.
     pub fn count_scrape_failure(&self, why: ScrapeFailure) {
-        self.scrape_failures[why as usize].fetch_add(1, Ordering::Relaxed);
+        self.found.scrape_failures[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many scrapes failed so.
     #[must_use]
     pub fn scrape_failures(&self, why: ScrapeFailure) -> u64 {
-        self.scrape_failures[why as usize].load(Ordering::Relaxed)
+        self.found.scrape_failures[why as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -221,7 +231,7 @@ impl Registry {
 
     /// An engine asked to be left alone until then.
     pub fn rest(&self, target: &Target, until: Nanos) {
-        target.rest_until.fetch_max(until.0, Ordering::Relaxed);
+        target.found.rest_until.fetch_max(until.0, Ordering::Relaxed);
         self.rest_until.fetch_max(until.0, Ordering::Relaxed);
     }
 
@@ -232,7 +242,7 @@ impl Registry {
             return Vec::new();
         }
         let targets = self.targets.load();
-        targets.iter().filter(|t| now.0 < t.rest_until.load(Ordering::Relaxed)).map(|t| t.id).collect()
+        targets.iter().filter(|t| now.0 < t.found.rest_until.load(Ordering::Relaxed)).map(|t| t.id).collect()
     }
 
     /// All targets, in the order of the configuration.

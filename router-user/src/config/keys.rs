@@ -7,7 +7,7 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 64] = [
+pub const KEYS: &[Key] = &[
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
@@ -154,6 +154,13 @@ pub const KEYS: [Key; 64] = [
         "30s",
         "After SIGTERM requests in flight have this long to end, 0s to 1h; 0s: they \
         are cut at once",
+    ),
+    one(
+        "drain-deadline",
+        "DUR",
+        "10m",
+        "Requests in flight at a backend that leaves the fleet have this long to end, 0s to 24h; 0s: they are cut at \
+        once",
     ),
     one("body-bytes-max", "BYTES", "64MiB", "One request body, 1 byte to 1GiB; beyond it 413"),
     one(

@@ -21,7 +21,7 @@ pub mod settings;
 pub mod values;
 
 pub use admin::AdminListen;
-pub use settings::ConfigError;
+pub use settings::{ConfigError, Settings};
 
 /// Everything `unlatch serve` was asked for, checked.
 #[derive(Clone, Debug)]
@@ -60,6 +60,10 @@ pub struct Config {
     pub seed: Option<u64>,
     /// What is logged.
     pub log: LogConfig,
+    /// How long requests in flight at a backend that leaves the fleet may take to end.
+    pub drain_deadline: Duration,
+    /// The texts it was read from, by which a later one is compared with it.
+    pub settings: Settings,
 }
 
 impl Default for Config {
@@ -83,6 +87,8 @@ impl Default for Config {
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
             log: LogConfig::default(),
+            drain_deadline: Duration::from_secs(600),
+            settings: Settings::default(),
         }
     }
 }
@@ -143,7 +149,7 @@ pub enum LogFormat {
 }
 
 /// One engine as configured. A name that resolves to several addresses becomes several backends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BackendConfig {
     /// What the policy is told.
     pub spec: BackendSpec,
@@ -162,7 +168,7 @@ pub struct BackendConfig {
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MetricsConfig {
     /// Whose names they are; `None` = as the text shows.
     pub engine: Option<Engine>,

@@ -17,7 +17,8 @@ use super::{
 use crate::edge::Prefix;
 
 const HOUR: Duration = Duration::from_secs(3600);
-const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 
 /// What is asked of the machine.
 pub struct Host<'a> {
@@ -68,6 +69,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
     let levels = LogLevel::ALL.map(|l| (l.as_str(), l));
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     Ok(Config {
+        settings: settings.clone(),
         listen: s.address("listen")?,
         admin_listen: s.read("admin-listen", str::parse)?,
         admin_token_file: s.optional("admin-token-file", absolute_or_relative)?,
@@ -95,6 +97,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         record,
         session_key: s.read("session-key", member_name)?,
         limits: limits(&s)?,
+        drain_deadline: s.duration("drain-deadline", Duration::ZERO..=DAY)?,
         shutdown_deadline: s.duration("shutdown-deadline", Duration::ZERO..=HOUR)?,
         seed: s.optional("seed", |t| values::integer(t, 0..=u64::MAX))?,
         log: LogConfig {

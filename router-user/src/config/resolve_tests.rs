@@ -63,6 +63,7 @@ fn every_key_has_an_effect() {
         ("debug-headers", "true"),
         ("seed", "9"),
         ("shutdown-deadline", "0"),
+        ("drain-deadline", "1m"),
         ("body-bytes-max", "1KiB"),
         ("bodies-total-bytes-max", "1MiB"),
         ("head-bytes-max", "8KiB"),
@@ -102,7 +103,11 @@ fn every_key_has_an_effect() {
         ("log-level", "debug"),
         ("log-format", "json"),
     ];
-    assert_eq!(values.map(|(name, _)| name), KEYS.map(|k| k.name), "the table lists every key");
+    assert_eq!(
+        values.map(|(name, _)| name).to_vec(),
+        KEYS.iter().map(|k| k.name).collect::<Vec<_>>(),
+        "the table lists every key"
+    );
     let default = format!("{:?}", read(&[]).unwrap());
     for (name, text) in values {
         // One of them needs the other.
@@ -117,6 +122,7 @@ fn every_key_has_an_effect() {
         (c.kernel.mode, c.log.level, c.log.format),
         (KernelMode::Off, LogLevel::Debug, LogFormat::Json)
     );
+    assert_eq!(c.drain_deadline, Duration::from_secs(60));
     assert_eq!((c.seed, c.shutdown_deadline, c.limits.head_bytes_max), (Some(9), Duration::ZERO, 8192));
 }
 

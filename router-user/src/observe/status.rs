@@ -98,6 +98,23 @@ pub struct BackendStatus {
     pub kernel: Option<KernelRow>,
     /// Whether that is a bad sign.
     pub suspect: Option<Suspicion>,
+    /// Who names it: the configuration, a file, a name, an operator; `None` = nobody any more.
+    pub source: Option<String>,
+    /// How far its drain is, while it drains.
+    pub drain: Option<DrainStatus>,
+}
+
+/// A drain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DrainStatus {
+    /// Since when, seconds.
+    pub seconds: f64,
+    /// When what is left is cut, seconds from now; not below 0.
+    pub left_seconds: f64,
+    /// Whether it is to leave the fleet, or stays as it is on an operator's word.
+    pub is_leaving: bool,
+    /// Whether nothing of this router is in flight there any more.
+    pub is_done: bool,
 }
 
 /// The pool of a backend, for labels: its configured model, or `default`.
@@ -110,6 +127,9 @@ impl BackendStatus {
     /// Its state as one word.
     #[must_use]
     pub fn state(&self, now: Nanos) -> &'static str {
+        if self.snapshot.draining {
+            return "draining";
+        }
         match (self.snapshot.ready, now < self.backoff_until) {
             (true, _) => "ready",
             (false, true) => "backed_off",
@@ -156,6 +176,8 @@ impl BackendStatus {
             "chars_per_token": learned(s.chars_per_token),
             "index_blocks": s.index_blocks,
             "scrape_failures": failures.map(|(why, n)| (why.as_str().to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+            "source": self.source,
+            "drain": self.drain.as_ref().map(drain),
             "suspect": self.suspect.as_ref().map(suspicion),
             "kernel": self.kernel.as_ref().map(|row| kernel_row(row, self.in_flight())),
         })
@@ -169,13 +191,15 @@ impl Status {
         !self.is_draining && !self.backends.is_empty() && self.pools_without_ready().is_empty()
     }
 
-    /// The pools of which no backend is ready, sorted.
+    /// The pools of which no backend is ready, sorted; a pool of which all are leaving is none any more.
     #[must_use]
     pub fn pools_without_ready(&self) -> Vec<&str> {
-        let pools: BTreeSet<_> = self.backends.iter().map(|b| b.pool.as_str()).collect();
-        let ready: BTreeSet<_> =
-            self.backends.iter().filter(|b| b.snapshot.ready).map(|b| b.pool.as_str()).collect();
-        pools.difference(&ready).copied().collect()
+        let pools = |is_in: fn(&BackendStatus) -> bool| -> BTreeSet<&str> {
+            self.backends.iter().filter(|b| is_in(b)).map(|b| b.pool.as_str()).collect()
+        };
+        let stays = pools(|b| !b.drain.is_some_and(|drain| drain.is_leaving));
+        let ready = pools(|b| b.snapshot.ready && !b.snapshot.draining);
+        stays.difference(&ready).copied().collect()
     }
 
     /// The state as JSON.
@@ -211,6 +235,11 @@ fn suspicion(suspicion: &Suspicion) -> Value {
         "seconds": suspicion.seconds,
         "why": suspicion.to_string(),
     })
+}
+
+fn drain(drain: &DrainStatus) -> Value {
+    let DrainStatus { seconds, left_seconds, is_leaving, is_done } = drain;
+    json!({ "seconds": seconds, "left_seconds": left_seconds, "leaving": is_leaving, "done": is_done })
 }
 
 fn learned(value: Option<(f64, u64)>) -> Value {
@@ -307,7 +336,7 @@ const BACKEND_GAUGES: [BackendGauge; 14] = [
     }),
 ];
 
-const STATES: [&str; 4] = ["ready", "not_ready", "backed_off", "asleep"];
+const STATES: [&str; 5] = ["ready", "not_ready", "backed_off", "asleep", "draining"];
 
 impl Collector for StatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

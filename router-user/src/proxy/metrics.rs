@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
@@ -57,7 +58,8 @@ type Labels<const N: usize> = [(&'static str, Arc<str>); N];
 /// What requests count. Every method is lock-free or holds one short lock of a histogram.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    backends: Vec<Option<PerBackend>>,
+    /// By row.
+    backends: Box<[ArcSwapOption<PerBackend>]>,
     refused: [Counter; Refusal::ALL.len()],
     retries: [Counter; Retry::ALL.len()],
     matched_tokens: Counter,
@@ -90,21 +92,13 @@ impl MetricConstructor<Histogram> for Buckets {
 }
 
 impl RequestMetrics {
-    /// Registers the metrics, with handles for `backends`: row, pool, URL.
+    /// Registers the metrics; backends are added later.
     #[must_use]
-    pub fn new<'a>(
-        registry: &mut Registry,
-        backends: impl IntoIterator<Item = (BackendId, &'a str, &'a str)>,
-    ) -> Self {
-        let mut rows: Vec<_> = (0..MAX_BACKENDS).map(|_| None).collect();
-        for (id, pool, url) in backends {
-            let (decisions, request) = Default::default();
-            rows[id.index()] = Some(PerBackend { pool: pool.into(), url: url.into(), decisions, request });
-        }
+    pub fn new(registry: &mut Registry) -> Self {
         let refused = Family::<Labels<1>, Counter>::default();
         let retries = Family::<Labels<1>, Counter>::default();
         let metrics = Self {
-            backends: rows,
+            backends: (0..MAX_BACKENDS).map(|_| ArcSwapOption::empty()).collect(),
             refused: Refusal::ALL.map(|r| refused.get_or_create_owned(&[("reason", r.as_str().into())])),
             retries: Retry::ALL.map(|r| retries.get_or_create_owned(&[("reason", r.as_str().into())])),
             matched_tokens: Counter::default(),
@@ -141,6 +135,29 @@ impl RequestMetrics {
         metrics
     }
 
+    /// A backend is at this row from now on. Under the labels it had before, its counts go on.
+    pub fn add(&self, id: BackendId, pool: &str, url: &str) {
+        let is_same = |b: &PerBackend| *b.pool == *pool && *b.url == *url;
+        if self.backends[id.index()].load().as_deref().is_some_and(is_same) {
+            return;
+        }
+        self.remove(id);
+        let (decisions, request) = Default::default();
+        let backend = PerBackend { pool: pool.into(), url: url.into(), decisions, request };
+        self.backends[id.index()].store(Some(Arc::new(backend)));
+    }
+
+    /// The backend at this row is gone, and its series with it. What ends there later is not counted.
+    pub fn remove(&self, id: BackendId) {
+        let Some(b) = self.backends[id.index()].swap(None) else { return };
+        for reason in Reason::ALL {
+            self.decisions.remove(&b.labels("reason", reason.as_str()));
+        }
+        for outcome in Outcome::ALL {
+            self.request.remove(&b.labels("outcome", outcome.as_str()));
+        }
+    }
+
     /// A choice was made, which took `took`.
     pub fn decided(&self, took: Duration) {
         self.decision.observe(took.as_secs_f64());
@@ -150,7 +167,8 @@ impl RequestMetrics {
     pub fn placed(&self, id: BackendId, reason: Reason, matched_tokens: u64, prompt_tokens: u64) {
         self.matched_tokens.inc_by(matched_tokens);
         self.prompt_tokens.inc_by(prompt_tokens);
-        let Some(b) = &self.backends[id.index()] else { return };
+        let row = self.backends[id.index()].load();
+        let Some(b) = row.as_deref() else { return };
         let make = || self.decisions.get_or_create_owned(&b.labels("reason", reason.as_str()));
         b.decisions[reason as usize].get_or_init(make).inc();
     }
@@ -162,7 +180,8 @@ impl RequestMetrics {
 
     /// A dispatched request ended, so long after it was dispatched.
     pub fn finished(&self, id: BackendId, outcome: Outcome, took: Duration) {
-        let Some(b) = &self.backends[id.index()] else { return };
+        let row = self.backends[id.index()].load();
+        let Some(b) = row.as_deref() else { return };
         let make = || self.request.get_or_create_owned(&b.labels("outcome", outcome.as_str()));
         let at = Outcome::ALL.iter().position(|o| *o == outcome).expect("invariant: ALL lists every outcome");
         b.request[at].get_or_init(make).observe(took.as_secs_f64());

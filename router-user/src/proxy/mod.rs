@@ -19,6 +19,7 @@ mod usage;
 
 use std::sync::Arc;
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -76,7 +77,7 @@ pub struct Shared {
     /// Secret of the prompt hashes.
     pub hash_key: HashKey,
     /// What the configured aliases stand for.
-    pub names: parse::Names,
+    pub names: ArcSwap<parse::Names>,
     /// Bounds.
     pub limits: Limits,
     /// Bytes left for bodies.
@@ -88,7 +89,7 @@ pub struct Shared {
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// What names a session, where the policy wants to know.
-    pub session_key: Option<String>,
+    pub session_key: ArcSwapOption<String>,
     /// What takes decision records, where they are kept.
     pub keep_record: Option<KeepRecord>,
     /// Whether responses say where they come from and why.

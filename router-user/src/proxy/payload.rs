@@ -76,14 +76,14 @@ impl Payload {
     ) -> Result<RequestShape, ProxyError> {
         let (Self::Held(body) | Self::Passed { begun: body, .. }) = self;
         let mut shape = match kind {
-            PathKind::Inference => parse::shape_with(&body.bytes, &shared.hash_key, &shared.names)
+            PathKind::Inference => parse::shape_with(&body.bytes, &shared.hash_key, &shared.names.load())
                 .map_err(|e| ProxyError::BadBody(e.to_string()))?,
             _ => RequestShape {
                 model: parse::form_model(&parts.headers, &body.bytes).or_else(|| asked_in_query(parts)),
                 ..RequestShape::unshaped()
             },
         };
-        if let Some(key) = &shared.session_key {
+        if let Some(key) = shared.session_key.load().as_deref() {
             shape.session = parse::session(&parts.headers, &body.bytes, key);
         }
         Ok(shape)

@@ -57,6 +57,14 @@ impl Placement {
         }
     }
 
+    /// Whether it is to get nothing new while what is there goes on.
+    pub fn set_draining(&mut self, id: BackendId, draining: bool) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.is_draining = draining;
+            self.changed(id);
+        }
+    }
+
     /// What models it serves.
     pub fn set_models(&mut self, id: BackendId, models: Models) {
         let Some(entry) = self.entry_mut(id) else { return };

@@ -23,6 +23,8 @@ pub(super) struct Entry {
     /// Told apart from an earlier backend at the same row.
     pub(super) generation: u64,
     pub(super) is_ready: bool,
+    /// It is to get nothing new, whether it is ready or not.
+    pub(super) is_draining: bool,
     pub(super) models: Models,
     pub(super) report: Report,
     pub(super) load: EngineLoad,
@@ -41,6 +43,7 @@ impl Entry {
             spec,
             generation,
             is_ready: false,
+            is_draining: false,
             models: Models::default(),
             report: Report::default(),
             load: EngineLoad::new(tuning),

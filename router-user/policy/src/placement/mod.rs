@@ -80,9 +80,8 @@ impl Placement {
     /// A placement without backends. `seed` feeds every random choice; `table` shares counts with other processes.
     #[must_use]
     pub fn new(config: PolicyConfig, table: Box<dyn LoadTable>, seed: u64) -> Self {
-        let intervals = config.tuning.report_fade_intervals.clamp(1e-3, 1e3);
         Self {
-            fade: config.scrape_interval.mul_f64(intervals),
+            fade: fade(&config),
             trie: Trie::new(config.index_blocks_max),
             config,
             table,
@@ -97,6 +96,25 @@ impl Placement {
             next_ticket: 1,
             next_generation: 1,
             turn: 0,
+        }
+    }
+
+    /// Another policy or other constants from now on; counts, index and what was learned stay. The size of the index,
+    /// the window of arrivals and whether decisions carry their grounds stay too. O(backends).
+    pub fn reconfigure(&mut self, config: PolicyConfig) {
+        let before = &self.config;
+        self.config = PolicyConfig {
+            index_blocks_max: before.index_blocks_max,
+            request_stats_window: before.request_stats_window,
+            scrape_interval: before.scrape_interval,
+            own_counts: before.own_counts,
+            record: before.record,
+            ..config
+        };
+        self.fade = fade(&self.config);
+        self.pools.forget();
+        for at in 0..self.order.len() {
+            self.changed(self.order[at]);
         }
     }
 
@@ -293,6 +311,11 @@ impl Placement {
         self.standings[id.index()] = standing;
         self.table.publish(id, entry.load.in_flight());
     }
+}
+
+/// Age at which a report has faded to nothing.
+fn fade(config: &PolicyConfig) -> Duration {
+    config.scrape_interval.mul_f64(config.tuning.report_fade_intervals.clamp(1e-3, 1e3))
 }
 
 /// The blocks of a request; none without a shape.

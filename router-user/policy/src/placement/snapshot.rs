@@ -15,6 +15,8 @@ pub struct BackendSnapshot {
     pub spec: BackendSpec,
     /// Whether requests may go there.
     pub ready: bool,
+    /// Whether it gets nothing new although it may be ready.
+    pub draining: bool,
     /// Its models.
     pub models: Models,
     /// This process's counts.
@@ -53,6 +55,7 @@ impl Placement {
         Some(BackendSnapshot {
             spec: entry.spec.clone(),
             ready: entry.is_ready,
+            draining: entry.is_draining,
             models: entry.models.clone(),
             own: entry.load.in_flight(),
             streaming: entry.load.streaming(),

@@ -52,7 +52,7 @@ impl Standing {
             q_tokens: q_tokens as f64,
             c_tokens: c_tokens as f64,
             max_in_flight: entry.spec.max_in_flight.unwrap_or(u32::MAX),
-            is_ready: entry.is_ready,
+            is_ready: entry.is_ready && !entry.is_draining,
             seats: seats.seats(entry.spec.max_num_seqs, entry.report.seats, seats.proven()),
             kv_tokens: entry.kv_tokens(tuning) as f64,
             prefill_rate: entry.prefill_rate(tuning),

@@ -25,7 +25,12 @@ impl Admin {
     pub(super) async fn change(&self, route: Route<'_>, parts: &Parts, body: Bytes) -> Answer {
         let done = match route {
             Route::Backends => return self.add(&body).await,
-            Route::Reload => return self.reload().await,
+            Route::Reload => {
+                return match self.operate.reload().await {
+                    Ok(changed) => answer_json(StatusCode::OK, &changed),
+                    Err(why) => refused(&why),
+                };
+            }
             Route::Backend(id, OfBackend::Engine(path)) => {
                 return self.ask_engine(id, parts, path, body).await;
             }
@@ -68,17 +73,6 @@ impl Admin {
                 let rows: Vec<_> = rows.into_iter().map(|row| row.index()).collect();
                 answer_json(StatusCode::CREATED, &json!({ "url": url, "rows": rows }))
             }
-            Err(why) => refused(&why),
-        }
-    }
-
-    /// The token is read again too; a bad token file stops nothing else, and is told.
-    async fn reload(&self) -> Answer {
-        if let Err(why) = self.token.reload() {
-            return refused(&OperateError::Invalid(format!("{why}; nothing was changed")));
-        }
-        match self.operate.reload().await {
-            Ok(changed) => answer_json(StatusCode::OK, &json!({ "reloaded": changed })),
             Err(why) => refused(&why),
         }
     }

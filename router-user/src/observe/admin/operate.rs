@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Request, Response};
 use router_policy::BackendId;
+use serde_json::Value;
 
 use crate::config::BackendConfig;
 
@@ -15,21 +16,21 @@ pub type Operation<T> = Pin<Box<dyn Future<Output = Result<T, OperateError>> + S
 
 /// Changes what runs. Each answers as soon as the change holds for new requests; what is in flight ends later.
 pub trait Operate: Send + Sync {
-    /// Takes a backend in: its rows, one for each address. One that is there already is changed.
+    /// Takes a backend in: its rows, one for each address. One that an operator added before is changed.
     fn add(&self, backend: BackendConfig) -> Operation<Vec<BackendId>>;
 
     /// Drains a backend and takes it out once nothing is in flight there, or at the deadline (`None` = the configured
     /// one), which cuts the rest.
     fn remove(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()>;
 
-    /// Sends nothing new there. At the deadline what is still in flight is cut; `None` = nothing is.
+    /// Sends nothing new there. At the deadline (`None` = the configured one) what is still in flight is cut.
     fn drain(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()>;
 
     /// Takes back a drain.
     fn undrain(&self, id: BackendId) -> Operation<()>;
 
-    /// Reads the configuration again and applies it whole or not at all; a line that says what changed.
-    fn reload(&self) -> Operation<String>;
+    /// Reads the configuration and the token again and applies them whole or not at all; says what changed.
+    fn reload(&self) -> Operation<Value>;
 
     /// Asks an engine for a path of its own (below its base path), with its own key. The answer is bounded in size
     /// and time.

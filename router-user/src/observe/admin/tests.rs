@@ -21,7 +21,7 @@ use crate::backends::Heard;
 use crate::backends::metrics_text::Engine;
 use crate::config::BackendConfig;
 use crate::observe::metrics::encode;
-use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
+use crate::observe::status::{BackendStatus, DrainStatus, KernelStatus, Status, StatusSource, pool};
 use crate::observe::{IndexStatus, Requests};
 use crate::proxy::metrics::{RequestMetrics, Retry};
 use crate::proxy::refusal::Refusal;
@@ -42,6 +42,7 @@ fn id(row: usize) -> BackendId {
 
 fn backend(row: usize) -> BackendStatus {
     let snapshot = BackendSnapshot {
+        draining: false,
         spec: BackendSpec::default(),
         streaming: 1,
         ready: true,
@@ -69,6 +70,8 @@ fn backend(row: usize) -> BackendStatus {
         heard: Heard { engine: Some(Engine::Vllm), problem: Some("x is missing".to_owned()), asleep: false },
         kernel: Some(KernelRow { load: KERNEL, has_phases: true }),
         suspect: Some(Suspicion { sign: Sign::Silent, seconds: 31.25, requests: 7 }),
+        source: Some("configuration".into()),
+        drain: None,
     }
 }
 
@@ -134,8 +137,8 @@ impl Operate for Noting {
         self.note(id, &format!("undrain {}", id.index()), ())
     }
 
-    fn reload(&self) -> Operation<String> {
-        self.note(id(0), "reload", "1 added".to_owned())
+    fn reload(&self) -> Operation<serde_json::Value> {
+        self.note(id(0), "reload", serde_json::json!({"added": []}))
     }
 
     fn ask(&self, id: BackendId, request: Request<Bytes>) -> Operation<Response<Bytes>> {
@@ -152,8 +155,6 @@ struct Plane {
     admin: Arc<Admin>,
     source: Arc<Fixed>,
     operate: Arc<Noting>,
-    /// Where the token's file is: a reload reads it again.
-    _dir: Option<tempfile::TempDir>,
 }
 
 const TOKEN: &str = "0123456789abcdef";
@@ -164,13 +165,13 @@ fn plane() -> Plane {
     let file = dir.path().join("token");
     std::fs::write(&file, TOKEN).unwrap();
     let token = AdminToken::open(Some(&file)).unwrap();
-    Plane { _dir: Some(dir), ..plane_with(token) }
+    plane_with(token)
 }
 
 fn plane_with(token: AdminToken) -> Plane {
     let (source, operate) = (source(), Arc::new(Noting::default()));
     let admin = Admin::new(Registry::default(), source.clone(), operate.clone(), Arc::new(token));
-    Plane { admin: Arc::new(admin), source, operate, _dir: None }
+    Plane { admin: Arc::new(admin), source, operate }
 }
 
 fn request(method: &Method, path: &str, body: &str) -> Request<Full<Bytes>> {
@@ -282,6 +283,13 @@ async fn ready_is_who_has_a_ready_backend_in_every_pool() {
         (&shown["ready"], &shown["pools_without_ready"]),
         (&false.into(), &serde_json::json!(["other"]))
     );
+    let drain =
+        |is_leaving| Some(DrainStatus { seconds: 1.0, left_seconds: 9.0, is_leaving, is_done: false });
+    plane.source.0.lock().backends[1].drain = drain(true);
+    assert_eq!(plane.get("/readyz").await.0, 200, "a pool that leaves is none any more");
+    plane.source.0.lock().backends[0].snapshot.draining = true;
+    plane.source.0.lock().backends[0].drain = drain(false);
+    assert_eq!(plane.get("/readyz").await, lacks("no backend is ready in: m\"x\\"), "nothing new goes there");
     plane.source.0.lock().is_draining = true;
     assert_eq!(plane.get("/readyz").await, lacks("the router is ending"));
     plane.source.0.lock().is_draining = false;
@@ -475,7 +483,9 @@ async fn a_body_that_does_not_arrive_is_given_up() {
 #[tokio::test]
 async fn requests_are_counted_by_closed_sets() {
     let mut registry = Registry::default();
-    let m = RequestMetrics::new(&mut registry, [(id(0), "p", "http://b0"), (id(7), "p", "http://b7")]);
+    let m = RequestMetrics::new(&mut registry);
+    m.add(id(0), "p", "http://b0");
+    m.add(id(7), "p", "http://b7");
     m.placed(id(7), Reason::PrefixMatch, 60, 100);
     m.placed(id(7), Reason::PrefixMatch, 0, 50);
     m.finished(id(7), Outcome::Completed, Duration::from_secs(2));
@@ -498,6 +508,12 @@ async fn requests_are_counted_by_closed_sets() {
     ] {
         assert!(text.lines().any(|l| l == line), "no {line} in\n{text}");
     }
+    m.add(id(7), "p", "http://b7");
+    assert!(encode(&registry).contains("http://b7"), "added again it goes on");
+    m.remove(id(7));
+    m.finished(id(7), Outcome::Completed, Duration::from_secs(2));
+    let text = encode(&registry);
+    assert!(!text.contains("http://b7") && text.contains("http://b0"), "a ghost in\n{text}");
 }
 
 #[test]

@@ -7,12 +7,13 @@ use router_policy::{BackendId, Reason};
 use super::RequestMetrics;
 
 impl RequestMetrics {
-    /// Requests placed, by reason.
+    /// Requests placed at the backends that are there now, by reason.
     #[must_use]
     pub fn decisions_by_reason(&self) -> Vec<(&'static str, u64)> {
-        let backends = || self.backends.iter().flatten();
+        let backends: Vec<_> = self.backends.iter().filter_map(|row| row.load_full()).collect();
         let sum = |reason: &Reason| {
-            backends().filter_map(|b| b.decisions[*reason as usize].get()).map(|counter| counter.get()).sum()
+            let counters = backends.iter().filter_map(|b| b.decisions[*reason as usize].get());
+            counters.map(|counter| counter.get()).sum()
         };
         Reason::ALL.iter().map(|reason| (reason.as_str(), sum(reason))).collect()
     }
@@ -20,8 +21,10 @@ impl RequestMetrics {
     /// Requests placed at a backend.
     #[must_use]
     pub fn placed_at(&self, id: BackendId) -> u64 {
-        let backend = self.backends[id.index()].as_ref();
-        backend.map_or(0, |b| b.decisions.iter().filter_map(|c| c.get()).map(|counter| counter.get()).sum())
+        let backend = self.backends[id.index()].load();
+        backend
+            .as_deref()
+            .map_or(0, |b| b.decisions.iter().filter_map(|c| c.get()).map(|counter| counter.get()).sum())
     }
 
     /// First bytes by the time they took: upper bound in seconds (`None` = no bound), and how many took no longer.
@@ -55,7 +58,9 @@ mod tests {
     #[test]
     fn totals_are_those_of_the_metrics() {
         let id = |row| BackendId::new(row).unwrap();
-        let m = RequestMetrics::new(&mut Registry::default(), [(id(0), "p", "a"), (id(7), "p", "b")]);
+        let m = RequestMetrics::new(&mut Registry::default());
+        m.add(id(0), "p", "a");
+        m.add(id(7), "p", "b");
         m.placed(id(7), Reason::PrefixMatch, 0, 0);
         m.placed(id(7), Reason::PrefixMatch, 0, 0);
         m.placed(id(0), Reason::PrefixMatch, 0, 0);
