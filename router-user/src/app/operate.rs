@@ -11,14 +11,13 @@ use bytes::Bytes;
 use hyper::{Request, Response};
 use parking_lot::Mutex;
 use router_policy::BackendId;
-use serde_json::{Value, json};
 
 use super::fleet::{Change, Fleet, OPERATOR, Refused};
-use super::reload::{Reload, ReloadError, Reloaded};
+use super::reload::{self, Reload, ReloadError};
 use super::{RunningRouter, backends};
 use crate::backends::{Registry, Relay, RelayError};
 use crate::config::BackendConfig;
-use crate::observe::admin::{Operate, OperateError, Operation};
+use crate::observe::admin::{Operate, OperateError, Operation, Reloaded};
 
 /// Over the engines of a router.
 pub(super) struct Operations {
@@ -83,14 +82,11 @@ impl Operate for Operations {
         self.change(move |changes| Ok(changes.fleet.undrain(id)?))
     }
 
-    fn reload(&self) -> Operation<Value> {
+    fn reload(&self) -> Operation<Reloaded> {
         self.change(|changes| {
-            let Reloaded { change, applied, needs_restart } = changes.reload.reload()?;
+            let reload::Reloaded { change, applied, needs_restart } = changes.reload.reload()?;
             let Change { added, changed, leaving, refused } = change;
-            Ok(json!({
-                "added": added, "changed": changed, "leaving": leaving, "refused": refused,
-                "applied": applied, "needs_restart": needs_restart,
-            }))
+            Ok(Reloaded { added, changed, leaving, refused, applied, needs_restart })
         })
     }
 

@@ -9,10 +9,10 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::answer::{Answer, AnswerBody, error, error_of, json as answer_json, not_allowed};
-use super::operate::OperateError;
+use super::operate::{OperateError, Reloaded};
 use super::routes::{Id, OfBackend, Route};
 use super::{Admin, addition};
 use crate::config::values;
@@ -27,7 +27,7 @@ impl Admin {
             Route::Backends => return self.add(&body).await,
             Route::Reload => {
                 return match self.operate.reload().await {
-                    Ok(changed) => answer_json(StatusCode::OK, &changed),
+                    Ok(done) => answer_json(StatusCode::OK, &reloaded(done)),
                     Err(why) => refused(&why),
                 };
             }
@@ -116,6 +116,15 @@ fn passed_on(answer: Response<Bytes>, method: &Method) -> Answer {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
     passed
+}
+
+fn reloaded(done: Reloaded) -> Value {
+    let Reloaded { added, changed, leaving, refused, applied, needs_restart } = done;
+    let refused: Vec<_> = refused.iter().map(|(url, why)| json!({ "url": url, "why": why })).collect();
+    json!({
+        "added": added, "changed": changed, "leaving": leaving, "refused": refused,
+        "applied": applied, "needs_restart": needs_restart,
+    })
 }
 
 /// `deadline=30s`, or nothing.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Request, Response};
 use router_policy::BackendId;
-use serde_json::Value;
 
 use crate::config::BackendConfig;
 
@@ -30,11 +29,28 @@ pub trait Operate: Send + Sync {
     fn undrain(&self, id: BackendId) -> Operation<()>;
 
     /// Reads the configuration and the token again and applies them whole or not at all; says what changed.
-    fn reload(&self) -> Operation<Value>;
+    fn reload(&self) -> Operation<Reloaded>;
 
     /// Asks an engine for a path of its own (below its base path), with its own key. The answer is bounded in size
     /// and time.
     fn ask(&self, id: BackendId, request: Request<Bytes>) -> Operation<Response<Bytes>>;
+}
+
+/// What a reload changed: URLs of backends, and keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Backends that joined.
+    pub added: Vec<String>,
+    /// Backends configured anew.
+    pub changed: Vec<String>,
+    /// Backends that drain now, to leave.
+    pub leaving: Vec<String>,
+    /// Backends that could not join, and why.
+    pub refused: Vec<(String, String)>,
+    /// Keys that apply from now on.
+    pub applied: Vec<&'static str>,
+    /// Keys that apply after a restart.
+    pub needs_restart: Vec<&'static str>,
 }
 
 /// Why an operation was not carried out.

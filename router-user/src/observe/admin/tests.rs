@@ -15,7 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use super::auth::Via;
-use super::{Admin, AdminToken, AnswerBody, Listener, Operate, OperateError, Operation, UnixSocket, serve};
+use super::{
+    Admin, AdminToken, AnswerBody, Listener, Operate, OperateError, Operation, Reloaded, UnixSocket, serve,
+};
 use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::Heard;
 use crate::backends::metrics_text::Engine;
@@ -137,8 +139,8 @@ impl Operate for Noting {
         self.note(id, &format!("undrain {}", id.index()), ())
     }
 
-    fn reload(&self) -> Operation<serde_json::Value> {
-        self.note(id(0), "reload", serde_json::json!({"added": []}))
+    fn reload(&self) -> Operation<Reloaded> {
+        self.note(id(0), "reload", Reloaded::default())
     }
 
     fn ask(&self, id: BackendId, request: Request<Bytes>) -> Operation<Response<Bytes>> {
