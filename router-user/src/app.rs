@@ -4,6 +4,7 @@
 //! Owns the threads. A router runs on threads of its own, so that it can be started from anywhere: the command line,
 //! a demo inside a runtime, a test. Invariant: when [`RunningRouter`] is gone, so are its threads, sockets and counts.
 
+mod admin;
 mod backends;
 mod control;
 mod edge;
@@ -36,7 +37,7 @@ use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
-use crate::observe::admin::{AdminToken, Listener, TokenError, UnixSocket};
+use crate::observe::admin::TokenError;
 use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
@@ -145,19 +146,7 @@ impl Router {
         let listener = bind(config.listen)?;
         let local = |l: &std::net::TcpListener| l.local_addr().map_err(StartError::Internal);
         let addr = local(&listener)?;
-        let (admin, admin_at) = match &config.admin_listen {
-            AdminListen::Tcp(addr) => {
-                let admin = bind(*addr)?;
-                let at = local(&admin)?.into();
-                (Listener::Tcp(admin), at)
-            }
-            AdminListen::Unix(path) => {
-                let failed = |source| StartError::BindUnix { path: path.clone(), source };
-                (Listener::Unix(UnixSocket::bind(path).map_err(failed)?), config.admin_listen.clone())
-            }
-        };
-        let token = AdminToken::open(config.admin_token_file.as_deref())?;
-        warn_of_open_reading(&admin_at, &token);
+        let (admin, admin_at, token) = admin::open(&config)?;
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
@@ -218,7 +207,13 @@ impl Router {
         let gossip = gossip.map(Arc::new);
         fleet.follow(Arc::clone(&shared), gossip.clone());
         let fleet = Arc::new(fleet);
-        let reload = Reload::new(Arc::clone(&fleet), Arc::clone(&shared), config.settings.clone(), reread);
+        let reload = Reload::new(
+            Arc::clone(&fleet),
+            Arc::clone(&shared),
+            Arc::clone(&token),
+            config.settings.clone(),
+            reread,
+        );
         let mut router = RunningRouter {
             fleet,
             reload: Arc::new(reload),
@@ -260,18 +255,6 @@ impl Router {
             tracing::warn!("no backend is configured (--backend): every request is answered 503");
         }
         Ok(router)
-    }
-}
-
-/// Reading is open to all who reach the listener; beyond this host that may be more than was meant.
-fn warn_of_open_reading(at: &AdminListen, token: &AdminToken) {
-    let AdminListen::Tcp(addr) = at else { return };
-    if !addr.ip().to_canonical().is_loopback() && !token.is_some() {
-        tracing::warn!(
-            %addr,
-            "whoever reaches the admin listener reads metrics and status; without --admin-token-file nobody changes \
-             anything there"
-        );
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Control(JoinHandle<()>);
 /// What the admin plane is made of.
 pub(super) struct Plane {
     pub(super) listener: Listener,
-    pub(super) token: AdminToken,
+    pub(super) token: Arc<AdminToken>,
     pub(super) series: Series,
     pub(super) metrics: Arc<RequestMetrics>,
 }
@@ -73,8 +73,7 @@ pub(super) fn start(
     }
     let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
     let operate = Operations::new(router, relay);
-    let admin =
-        Arc::new(Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), Arc::new(token)));
+    let admin = Arc::new(Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), token));
     let exposition = {
         // Weak: what is answered reads the fleet, which has the proxy, which has this.
         let admin = Arc::downgrade(&admin);
