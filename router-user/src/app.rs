@@ -8,6 +8,7 @@ mod backends;
 mod control;
 mod edge;
 mod gossip;
+mod health;
 mod kernel;
 mod workers;
 

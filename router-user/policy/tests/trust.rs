@@ -1,4 +1,5 @@
 //! Who gets a request, by how far backends are trusted. Nobody who is not chosen has a say.
+#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
 
 mod common;
 
@@ -129,7 +130,7 @@ fn r09_one_that_is_not_trusted_has_no_say_in_where_a_prompt_goes() {
         let mut go = |n: usize| {
             let d = ask(&mut p, NOW, &chat(&[format!("{} common ", n % 7).repeat(500), format!("{n}")]));
             let to = d.ticket.backend();
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 p.on_finished(NOW, d.ticket, Outcome::Completed, &Usage::default());
             }
             to

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry as Series;
 use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
-use super::{RunningRouter, StartError, kernel};
+use super::{RunningRouter, StartError, health, kernel};
 use crate::account::suspect::others_rx;
 use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
@@ -82,6 +82,8 @@ async fn run(
         });
     }
     tokio::spawn(kernel::look_after(source.account.clone()));
+    let (ledger, registry) = (Arc::clone(&source.ledger), Arc::clone(&source.registry));
+    tokio::spawn(health::look_after(ledger, registry, source.account.clone()));
     let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
     let _watches = watch_all(&source.registry.all(), &sink, &watch);
     let admin_listener = tokio::net::TcpListener::from_std(admin)?;
@@ -164,6 +166,7 @@ impl Source {
             snapshot,
             backoff_until: target.backoff_until(),
             heard: target.heard(),
+            held_against: target.vitals.verdict().cause,
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
             suspect: None,

@@ -11,6 +11,7 @@ pub mod probe;
 pub mod registry;
 pub mod resolve;
 pub mod scrape;
+pub mod vitals;
 pub mod watch;
 
 pub use member::Member;

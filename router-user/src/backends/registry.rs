@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use router_policy::{BackendId, Nanos};
 use tokio::sync::Notify;
 
+use super::health::Rules;
 use super::metrics_text::Engine;
+use super::vitals::Vitals;
 
 /// One engine as the data plane needs it.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Target {
     pub has_configured_model: bool,
     /// Where it tells its load.
     pub metrics: MetricsAt,
+    /// How it does.
+    pub vitals: Vitals,
     heard: Mutex<Heard>,
     backoff: Mutex<Backoff>,
     failed: Notify,
@@ -113,6 +117,7 @@ impl Target {
         has_configured_model: bool,
     ) -> Self {
         let (backoff, failed, scrape_failures, rest_until, heard) = Default::default();
+        let vitals = Vitals::new(url.clone(), Rules::default());
         let metrics = MetricsAt { authorization: authorization.clone(), ..MetricsAt::default() };
         Self {
             id,
@@ -123,6 +128,7 @@ impl Target {
             authorization,
             has_configured_model,
             metrics,
+            vitals,
             heard,
             backoff,
             failed,
@@ -135,6 +141,12 @@ impl Target {
     #[must_use]
     pub fn with_metrics(self, metrics: MetricsAt) -> Self {
         Self { metrics, ..self }
+    }
+
+    /// The same, judged by these rules.
+    #[must_use]
+    pub fn with_rules(self, rules: Rules) -> Self {
+        Self { vitals: Vitals::new(self.url.clone(), rules), ..self }
     }
 
     /// What is known of its reports.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::encode::{counters, gauges};
 use super::reports;
 use crate::account::{KernelRow, Sign, Suspicion};
+use crate::backends::health::Cause;
 use crate::backends::{Heard, ScrapeFailure};
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
@@ -80,6 +81,8 @@ pub struct BackendStatus {
     pub scrape_failures: [u64; ScrapeFailure::ALL.len()],
     /// What is known of its reports, beside their values.
     pub heard: Heard,
+    /// What is held against it.
+    pub held_against: Option<Cause>,
     /// What the kernel sees of it; `None` without it.
     pub kernel: Option<KernelRow>,
     /// Whether that is a bad sign.
@@ -97,7 +100,7 @@ impl BackendStatus {
     #[must_use]
     pub fn state(&self, now: Nanos) -> &'static str {
         match (self.snapshot.ready, now < self.backoff_until) {
-            (true, _) => "ready",
+            (true, _) => self.snapshot.trust.as_str(),
             (false, true) => "backed_off",
             (false, false) if self.heard.asleep => "asleep",
             (false, false) => "not_ready",
@@ -123,6 +126,7 @@ impl BackendStatus {
             "pool": self.pool,
             "state": self.state(now),
             "ready": s.ready,
+            "held_against": self.held_against.map(Cause::as_str),
             "backoff_seconds": if backoff > 0.0 { json!(backoff) } else { Value::Null },
             "models": models,
             "in_flight": { "own": s.own.requests, "others": s.others.requests },
@@ -281,7 +285,8 @@ const BACKEND_GAUGES: [BackendGauge; 14] = [
     }),
 ];
 
-const STATES: [&str; 4] = ["ready", "not_ready", "backed_off", "asleep"];
+const STATES: [&str; 8] =
+    ["ready", "slow_start", "half_open", "suspect", "ejected", "not_ready", "backed_off", "asleep"];
 
 impl Collector for StatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -192,30 +192,27 @@ impl Proxy {
         let mut payload = Payload::read(body, kind, &parts.headers, &self.shared, &self.buffers).await?;
         let shape = payload.shape(kind, parts, &self.shared)?;
         let outgoing = Outgoing::new(parts, id, client, upgrade.as_ref());
-        let Sent { answer, target, placed, flight } = self.place(&shape, &outgoing, &mut payload).await?;
+        let Sent { answer, placed, flight } = self.place(&shape, &outgoing, &mut payload).await?;
         if answer.status == StatusCode::SWITCHING_PROTOCOLS {
             return switch(answer, upgrade.take(), flight, client);
         }
-        Ok(self.pass_on(answer, &target, &placed, flight))
+        Ok(self.pass_on(answer, &placed, flight))
     }
 
     /// The engine's answer as the client gets it; the flight goes with its body.
     fn pass_on(
         &self,
         answer: Answer,
-        target: &Target,
         placed: &Placed,
-        mut flight: Flight,
+        flight: Flight,
     ) -> Response<ProxyBody> {
         let Answer { status, mut headers, conn, resent, .. } = answer;
         if resent > 0 {
             self.shared.metrics.retried(Retry::ConnectionClosed);
         }
-        // What an engine refuses says nothing about how fast it answers.
-        flight.is_measured = status.is_success();
         hop_headers::strip(&mut headers);
         if self.shared.debug_headers {
-            debug_headers(&mut headers, target, placed);
+            debug_headers(&mut headers, flight.target(), placed);
         }
         let body = Box::new(StreamBody::new(&headers, conn, &self.upstream, flight));
         // The client is answered in its own version; status and headers are the engine's.
