@@ -125,7 +125,7 @@ impl Router {
         let take_in = |account: Account| {
             let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
             let registry = Arc::new(Registry::default());
-            backends::take_in(&config.backends, &runtime, &account, &ledger, &registry)?;
+            backends::take_in(&config.backends, &config.probe, &runtime, &account, &ledger, &registry)?;
             Ok((account, ledger, registry))
         };
         let (account, ledger, registry) = match take_in(kernel::open(&config.kernel)?) {

@@ -4,18 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use router_common::BackendAddr;
-use router_policy::{BackendId, Models, Report};
+use router_policy::{BackendId, Models, Report, Trust};
 use tokio::runtime::Runtime;
 
 use super::StartError;
 use crate::account::{Account, Ledger};
-use crate::backends::{Registry, ReportSink, Target, resolve};
-use crate::config::BackendConfig;
+use crate::backends::{HealthAt, Registry, ReportSink, Target, resolve};
+use crate::config::{BackendConfig, ProbeConfig};
 
 /// Takes in every configured backend. A name with several addresses becomes several backends; one address given
 /// twice is one backend, with the first one's configuration.
 pub(super) fn take_in(
     configured: &[BackendConfig],
+    probe: &ProbeConfig,
     runtime: &Runtime,
     account: &Account,
     ledger: &Ledger,
@@ -34,6 +35,8 @@ pub(super) fn take_in(
                 .register(BackendAddr::from_socket_addr(addr), &spec.url)
                 .map_err(|source| StartError::Row { url: spec.url.clone(), source })?;
             let target = resolve::target(id, &member).map_err(|e| refuse(e.to_string()))?;
+            let target =
+                target.with_health(HealthAt::new(&member.config.health, probe)).with_rules(probe.rules);
             ledger.set_backend(id, spec);
             // Before the first client, not when the watch comes to it.
             ledger.ready(id, target.has_configured_model);
@@ -68,6 +71,10 @@ impl ReportSink for Ledger {
 
     fn ready(&self, id: BackendId, ready: bool) {
         self.ready(id, ready);
+    }
+
+    fn trust(&self, id: BackendId, trust: Trust) {
+        self.trust(id, trust);
     }
 
     fn cache_lost(&self, id: BackendId) {

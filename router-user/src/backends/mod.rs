@@ -1,10 +1,13 @@
-//! The engines: who belongs to the fleet ([`Member`]), who they are at which row ([`registry`]), where they are ([`resolve`]), whether they answer ([`probe`]), what
-//! they say of their load ([`scrape`], over the pure [`metrics_text`]; [`finding`] says what is wrong with it);
-//! [`watch`] asks each of them in turn.
+//! The engines: who belongs to the fleet ([`Member`]), who they are at which row ([`registry`]), where they are
+//! ([`resolve`]), what they are asked ([`probe`]), whether they serve (`life`, `inference`), what they say of their load
+//! ([`scrape`], over the pure [`metrics_text`]; [`finding`] says what is wrong with it); [`watch`] asks each of them in
+//! turn. What requests and probes say of an engine comes together in [`vitals`]; [`health`] judges.
 
 mod answer;
 mod finding;
 pub mod health;
+mod inference;
+mod life;
 mod member;
 pub mod metrics_text;
 pub mod probe;
@@ -16,5 +19,5 @@ pub mod watch;
 
 pub use member::Member;
 pub use probe::Mark;
-pub use registry::{Heard, MetricsAt, Registry, ScrapeFailure, Target};
+pub use registry::{HealthAt, Heard, MetricsAt, Registry, ScrapeFailure, Target};
 pub use watch::{ReportSink, WatchConfig, watch_all};

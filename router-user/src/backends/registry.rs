@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::health::Rules;
 use super::metrics_text::Engine;
 use super::vitals::Vitals;
+use crate::config::{HEALTH_PATH, HealthConfig, ProbeConfig};
 
 /// One engine as the data plane needs it.
 #[derive(Debug)]
@@ -33,8 +34,12 @@ pub struct Target {
     pub has_configured_model: bool,
     /// Where it tells its load.
     pub metrics: MetricsAt,
+    /// Where it tells how it does.
+    pub health: HealthAt,
     /// How it does.
     pub vitals: Vitals,
+    /// A model that it serves, as it lists.
+    first_model: Mutex<Option<String>>,
     heard: Mutex<Heard>,
     backoff: Mutex<Backoff>,
     failed: Notify,
@@ -54,6 +59,33 @@ pub struct MetricsAt {
     pub port_of_its_own: Option<(SocketAddr, hyper::header::HeaderValue)>,
     /// Sent as `Authorization`.
     pub authorization: Option<hyper::header::HeaderValue>,
+}
+
+/// Where an engine tells how it does, and which answers are good.
+#[derive(Clone, Debug)]
+pub struct HealthAt {
+    /// The path, below the base path; `None` = it is not asked.
+    pub path: Option<String>,
+    /// Statuses that are good.
+    pub statuses: Vec<u16>,
+    /// Whether nobody named the path: the engine may lack it.
+    pub is_usual: bool,
+}
+
+impl Default for HealthAt {
+    fn default() -> Self {
+        Self { path: Some(HEALTH_PATH.to_owned()), statuses: vec![200], is_usual: true }
+    }
+}
+
+impl HealthAt {
+    /// As configured for an engine, else for all.
+    #[must_use]
+    pub fn new(own: &HealthConfig, all: &ProbeConfig) -> Self {
+        let path = own.path.clone().or_else(|| all.path.clone());
+        let is_usual = own.path.is_none() && path.as_deref() == Some(HEALTH_PATH);
+        Self { path, statuses: own.statuses.clone().unwrap_or_else(|| all.statuses.clone()), is_usual }
+    }
 }
 
 /// What is known of an engine's reports, for people.
@@ -128,6 +160,8 @@ impl Target {
             authorization,
             has_configured_model,
             metrics,
+            health: HealthAt::default(),
+            first_model: Mutex::default(),
             vitals,
             heard,
             backoff,
@@ -141,6 +175,26 @@ impl Target {
     #[must_use]
     pub fn with_metrics(self, metrics: MetricsAt) -> Self {
         Self { metrics, ..self }
+    }
+
+    /// The same, which tells elsewhere how it does.
+    #[must_use]
+    pub fn with_health(self, health: HealthAt) -> Self {
+        Self { health, ..self }
+    }
+
+    /// A model that it lists, if it does.
+    #[must_use]
+    pub fn first_model(&self) -> Option<String> {
+        self.first_model.lock().clone()
+    }
+
+    /// Keeps a model that it lists.
+    pub fn set_first_model(&self, model: Option<&String>) {
+        let mut first = self.first_model.lock();
+        if first.as_ref() != model {
+            *first = model.cloned();
+        }
     }
 
     /// The same, judged by these rules.

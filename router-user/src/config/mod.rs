@@ -9,6 +9,7 @@ use std::time::Duration;
 use router_policy::{BackendSpec, PolicyConfig};
 
 use crate::account::suspect::SUSPECT_AFTER;
+use crate::backends::health::Rules;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
@@ -48,6 +49,8 @@ pub struct Config {
     pub session_key: String,
     /// Whether responses carry `x-unlatch-backend` and `x-unlatch-decision`.
     pub debug_headers: bool,
+    /// How engines are probed and judged.
+    pub probe: ProbeConfig,
     /// Bounds.
     pub limits: Limits,
     /// After SIGTERM, requests in flight have this long to end.
@@ -74,6 +77,7 @@ impl Default for Config {
             record: None,
             session_key: "x-session-id".to_owned(),
             debug_headers: false,
+            probe: ProbeConfig::default(),
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
@@ -154,6 +158,8 @@ pub struct BackendConfig {
     pub api_key: Option<Secret>,
     /// Where it tells its load.
     pub metrics: MetricsConfig,
+    /// Where it tells how it does.
+    pub health: HealthConfig,
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
@@ -167,6 +173,48 @@ pub struct MetricsConfig {
     pub port: Option<u16>,
     /// Key sent there; `None` = the backend's, if the port is the backend's.
     pub key: Option<Secret>,
+}
+
+/// Where an engine tells how it does, as far as that is not as for all.
+#[derive(Clone, Debug, Default)]
+pub struct HealthConfig {
+    /// The path, below the backend's.
+    pub path: Option<String>,
+    /// Statuses that are good.
+    pub statuses: Option<Vec<u16>>,
+}
+
+/// How all engines are probed and judged.
+#[derive(Clone, Debug)]
+pub struct ProbeConfig {
+    /// Path below each backend's; `None` = only models are asked.
+    pub path: Option<String>,
+    /// Statuses of it that are good.
+    pub statuses: Vec<u16>,
+    /// For an answer.
+    pub timeout: Duration,
+    /// From inference to inference of our own; `None` = there is none.
+    pub inference: Option<Duration>,
+    /// For its answer.
+    pub inference_timeout: Duration,
+    /// When engines are suspected, ejected and taken back.
+    pub rules: Rules,
+}
+
+/// The usual path, which an engine may lack.
+pub const HEALTH_PATH: &str = "/health";
+
+impl Default for ProbeConfig {
+    fn default() -> Self {
+        Self {
+            path: Some(HEALTH_PATH.to_owned()),
+            statuses: vec![200],
+            timeout: Duration::from_secs(2),
+            inference: None,
+            inference_timeout: Duration::from_secs(30),
+            rules: Rules::default(),
+        }
+    }
 }
 
 /// A text that is never printed.
@@ -296,6 +344,8 @@ pub struct Limits {
     pub backoff_min: Duration,
     /// Longest back-off.
     pub backoff_max: Duration,
+    /// Longest silence of an answer whose backend refuses connections, if there is a limit.
+    pub gone_stream_timeout: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -315,6 +365,7 @@ impl Default for Limits {
             idle_conn_age_max: Duration::from_secs(4),
             backoff_min: Duration::from_millis(250),
             backoff_max: Duration::from_secs(10),
+            gone_stream_timeout: Some(Duration::from_secs(5)),
         }
     }
 }

@@ -55,6 +55,18 @@ pub fn retry_statuses(text: &str) -> Result<Vec<u16>, String> {
     all.ok_or_else(|| format!("`{text}` is no list of 429, 500, 502, 503, 504, nor none"))
 }
 
+/// Statuses of HTTP like `200`, with this between them.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn statuses(text: &str, between: char) -> Result<Vec<u16>, String> {
+    let read = |item: &str| match item.trim().parse() {
+        Ok(status) if (200..600).contains(&status) => Ok(status),
+        _ => Err(format!("`{item}` is no status from 200 to 599")),
+    };
+    text.split(between).map(read).collect()
+}
+
 /// A number of bytes like `4096`, `64KiB`, `1MiB`, `1GiB`, within bounds.
 ///
 /// # Errors

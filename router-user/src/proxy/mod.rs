@@ -200,12 +200,7 @@ impl Proxy {
     }
 
     /// The engine's answer as the client gets it; the flight goes with its body.
-    fn pass_on(
-        &self,
-        answer: Answer,
-        placed: &Placed,
-        flight: Flight,
-    ) -> Response<ProxyBody> {
+    fn pass_on(&self, answer: Answer, placed: &Placed, flight: Flight) -> Response<ProxyBody> {
         let Answer { status, mut headers, conn, resent, .. } = answer;
         if resent > 0 {
             self.shared.metrics.retried(Retry::ConnectionClosed);
