@@ -26,6 +26,10 @@ use super::answer::{Sink, Whole};
 /// Called with each socket before it connects, so that the kernel's counts know it for a probe.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
 
+/// A connection is used for so long at most: one that is kept does not tell that the port is gone, as it is with engines
+/// that were told to end.
+const KEPT_FOR: Duration = Duration::from_secs(2);
+
 /// Bytes of a body read past, of an answer whose status is all that counts.
 const IGNORED_BYTES_MAX: usize = 64 << 10;
 
@@ -58,6 +62,14 @@ pub enum AskError {
     Broken(#[source] hyper::Error),
 }
 
+impl AskError {
+    /// Nobody listens.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Connect(source) if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 /// What is asked.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
@@ -80,6 +92,7 @@ pub struct Prober {
 }
 
 struct Connection {
+    since: Instant,
     sender: SendRequest<Full<Bytes>>,
     /// Drives the connection; ends with it.
     _driver: JoinSet<()>,
@@ -147,13 +160,14 @@ impl Prober {
         sink: &mut impl Sink,
     ) -> Result<StatusCode, AskError> {
         let deadline = Instant::now() + self.timeout;
-        if let Some(kept) = self.connection.take() {
+        if let Some(kept) = self.connection.take_if(|kept| kept.since.elapsed() < KEPT_FOR) {
             match timeout_at(deadline, self.ask_over(kept, question, sink)).await {
                 Ok(Err(AskError::Broken(_))) => {}
                 Ok(other) => return other,
                 Err(_) => return Err(AskError::Timeout),
             }
         }
+        self.connection = None;
         let fresh = timeout_at(deadline, self.connect())
             .await
             .unwrap_or_else(|_| Err(AskError::Connect(io::ErrorKind::TimedOut.into())))?;
@@ -172,7 +186,7 @@ impl Prober {
         let mut driver = JoinSet::new();
         // The sender tells how the connection ends.
         driver.spawn(async move { drop(connection.await) });
-        Ok(Connection { sender, _driver: driver })
+        Ok(Connection { since: Instant::now(), sender, _driver: driver })
     }
 
     /// Asks over a connection, which is kept if it may be used again.

@@ -44,6 +44,8 @@ pub struct Target {
     backoff: Mutex<Backoff>,
     failed: Notify,
     scrape_failures: [AtomicU64; ScrapeFailure::ALL.len()],
+    /// Since when its port refuses connections, nanoseconds; 0 = it does not.
+    refuses_since: AtomicU64,
     /// Until when the engine asked to be left alone, nanoseconds.
     rest_until: AtomicU64,
 }
@@ -168,6 +170,7 @@ impl Target {
             failed,
             scrape_failures,
             rest_until,
+            refuses_since: AtomicU64::new(0),
         }
     }
 
@@ -243,7 +246,21 @@ impl Target {
         if b.failed_at <= sent {
             b.failures = 0;
             b.until = Nanos::default();
+            self.refuses_since.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Its port refused a connection.
+    pub fn refused(&self, now: Nanos) {
+        // The first of a row counts.
+        let _later = self.refuses_since.compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// How long its port has refused connections, as far as it was tried; zero: it does not.
+    #[must_use]
+    pub fn refuses_for(&self, now: Nanos) -> Duration {
+        let since = self.refuses_since.load(Ordering::Relaxed);
+        Duration::from_nanos(if since == 0 { 0 } else { now.0.saturating_sub(since) })
     }
 
     /// Whether the back-off is over (or never was).
@@ -342,7 +359,11 @@ mod tests {
         t.connect_failed(failed_at, min, max);
         t.connect_succeeded(Nanos(failed_at.0 - 1));
         assert!(t.backoff_until() > until, "an answer to an older question does not end it");
+        t.refused(Nanos(7));
+        t.refused(Nanos(9));
+        assert_eq!(t.refuses_for(Nanos(17)), Duration::from_nanos(10));
         t.connect_succeeded(failed_at);
+        assert_eq!(t.refuses_for(Nanos(17)), Duration::ZERO);
         assert!(t.may_try(Nanos(1)), "a connection ends the back-off");
     }
 

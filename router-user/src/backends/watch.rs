@@ -236,6 +236,9 @@ impl Watcher {
 
     fn is_not_there(&mut self, target: &Target, error: &AskError) {
         target.connect_failed(clock::now(), self.config.backoff_min, self.config.backoff_max);
+        if error.is_refused() {
+            target.refused(clock::now());
+        }
         let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
         if self.state != State::NotThere {
             tracing::warn!(backend = target.url, why, "the engine is not there");

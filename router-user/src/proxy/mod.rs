@@ -32,6 +32,7 @@ use crate::accept;
 use crate::accept::{Client, Service};
 use crate::account::{Ledger, Placed};
 use crate::backends::{Registry, Target};
+use crate::clock;
 use crate::config::Limits;
 use crate::error::ProxyError;
 use crate::forward::connect::{Cancelled, Hooks, Mark};
@@ -163,6 +164,24 @@ impl Proxy {
             upstream: Upstream::new(&limits, hooks),
             ids: RequestIds::new(seed),
             buffers: Arc::default(),
+        }
+    }
+
+    /// Ends what is silent of backends whose port refuses connections: engines that were told to end do not always end
+    /// their answers. What still delivers is left alone. To be called every now and then; mostly one read a backend.
+    pub fn end_gone(&self) {
+        let Some(after) = self.shared.limits.gone_stream_timeout else { return };
+        let now = clock::now();
+        for target in self.shared.registry.all().iter().filter(|target| target.refuses_for(now) >= after) {
+            let ended = self.upstream.end_silent(target.id, after);
+            if ended > 0 {
+                self.shared.metrics.gone_cut(ended);
+                tracing::warn!(
+                    backend = target.url,
+                    ended,
+                    "ended silent answers of a backend that refuses connections"
+                );
+            }
         }
     }
 

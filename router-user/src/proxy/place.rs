@@ -203,6 +203,7 @@ impl Proxy {
         let until = target.connect_failed(now, limits.backoff_min, limits.backoff_max);
         self.shared.ledger.ready(target.id, false);
         if error.is_refused() {
+            target.refused(now);
             self.shared.ledger.cache_lost(target.id);
         }
         tracing::warn!(
