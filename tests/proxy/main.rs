@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
 
 mod affinity;
+mod clients_choose_nothing;
 mod counting;
 mod descriptors;
 mod eligible;
@@ -14,10 +15,13 @@ mod framing;
 mod gossip;
 mod idle_conns;
 mod in_flight;
+mod keys;
 mod large_bodies;
 mod limits;
+mod made_up;
 mod malformed;
 mod memory;
+mod names;
 mod own;
 mod records;
 mod reports;
