@@ -4,18 +4,20 @@
 //! Owns the threads. A router runs on threads of its own, so that it can be started from anywhere: the command line,
 //! a demo inside a runtime, a test. Invariant: when [`RunningRouter`] is gone, so are its threads, sockets and counts.
 
+mod admin;
 mod backends;
 mod control;
 mod edge;
 pub mod fleet;
 mod gossip;
 mod kernel;
+mod operate;
 mod reload;
 mod state;
 mod workers;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -30,11 +32,13 @@ use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, WatchConfig};
-use crate::config::{Config, KernelMode};
+use crate::config::{AdminListen, Compat, Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
+use crate::observe::admin::TokenError;
+use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -51,6 +55,17 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// The admin plane's socket cannot be made.
+    #[error("cannot listen on unix:{}", path.display())]
+    BindUnix {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The admin token cannot be read.
+    #[error("cannot take the admin token")]
+    Token(#[from] TokenError),
     /// The kernel was asked for (`--kernel on`) and is not to be had, or there is no memory.
     #[error("cannot count in the kernel")]
     Kernel(#[from] KernelError),
@@ -97,6 +112,8 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Bind { .. }
+            | Self::BindUnix { .. }
+            | Self::Token(_)
             | Self::Kernel(_)
             | Self::Resolve { .. }
             | Self::Backend { .. }
@@ -127,9 +144,9 @@ impl Router {
     pub fn start_from(config: Config, reread: Option<Box<Reread>>) -> Result<RunningRouter, StartError> {
         let bind = |addr| accept::bind(addr).map_err(|source| StartError::Bind { addr, source });
         let listener = bind(config.listen)?;
-        let admin = bind(config.admin_listen)?;
         let local = |l: &std::net::TcpListener| l.local_addr().map_err(StartError::Internal);
-        let (addr, admin_addr) = (local(&listener)?, local(&admin)?);
+        let addr = local(&listener)?;
+        let (admin, admin_at, token) = admin::open(&config)?;
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
@@ -176,6 +193,7 @@ impl Router {
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
             names: ArcSwap::default(),
+            aliases: ArcSwap::from_pointee(Aliases::new(&config.model_aliases)),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             retries: RetryBudget::new(config.limits.retry_budget),
             limits: config.limits.clone(),
@@ -183,17 +201,24 @@ impl Router {
             proxy_paths: config.proxy_paths.clone(),
             session_key: ArcSwapOption::new(reload::session_key(&config)),
             keep_record,
+            compat: (config.compat == Some(Compat::Vllm)).then(OnceLock::new),
             debug_headers: config.debug_headers,
         });
         let gossip = gossip.map(Arc::new);
         fleet.follow(Arc::clone(&shared), gossip.clone());
         let fleet = Arc::new(fleet);
-        let reload = Reload::new(Arc::clone(&fleet), Arc::clone(&shared), config.settings.clone(), reread);
+        let reload = Reload::new(
+            Arc::clone(&fleet),
+            Arc::clone(&shared),
+            Arc::clone(&token),
+            config.settings.clone(),
+            reread,
+        );
         let mut router = RunningRouter {
             fleet,
             reload: Arc::new(reload),
             addr,
-            admin_addr,
+            admin_at,
             account,
             ledger,
             registry,
@@ -208,7 +233,12 @@ impl Router {
             state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        router.control = Some(control::start(&router, &config, runtime, admin, series)?);
+        let plane = control::Plane { listener: admin, token, series, metrics };
+        let (control, exposition) = control::start(&router, &config, runtime, plane)?;
+        router.control = Some(control);
+        if let Some(compat) = &shared.compat {
+            compat.get_or_init(|| exposition);
+        }
         for _ in 0..config.workers.max(1) {
             let proxy =
                 Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));
@@ -219,7 +249,8 @@ impl Router {
             let started = kept.start(&config.state, &router.hash_key, &router.ledger, &router.registry);
             router.state = Some(started.map_err(StartError::Internal)?);
         }
-        tracing::info!(%addr, %admin_addr, workers = router.workers.len(), "serving");
+        let admin = &router.admin_at;
+        tracing::info!(%addr, %admin, workers = router.workers.len(), "serving");
         if config.backends.is_empty() {
             tracing::warn!("no backend is configured (--backend): every request is answered 503");
         }
@@ -245,7 +276,7 @@ fn recorder(
 #[derive(Debug)]
 pub struct RunningRouter {
     addr: SocketAddr,
-    admin_addr: SocketAddr,
+    admin_at: AdminListen,
     account: Account,
     ledger: Arc<Ledger>,
     registry: Arc<Registry>,
@@ -278,8 +309,20 @@ impl RunningRouter {
 
     /// Where operators connect.
     #[must_use]
-    pub const fn admin_addr(&self) -> SocketAddr {
-        self.admin_addr
+    pub const fn admin_at(&self) -> &AdminListen {
+        &self.admin_at
+    }
+
+    /// Where operators connect by TCP.
+    ///
+    /// # Panics
+    /// They connect to a Unix socket; [`Self::admin_at`] tells.
+    #[must_use]
+    pub fn admin_addr(&self) -> SocketAddr {
+        match &self.admin_at {
+            AdminListen::Tcp(addr) => *addr,
+            at @ AdminListen::Unix(_) => panic!("the admin plane is at {at}"),
+        }
     }
 
     /// The counts.

@@ -1,8 +1,10 @@
 //! Tier 2: the real router on loopback, between raw clients and scripted engines. One file a theme.
 #![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
 
+mod admin;
 mod affinity;
 mod clients_choose_nothing;
+mod compat;
 mod counting;
 mod descriptors;
 mod eligible;

@@ -1,6 +1,6 @@
 //! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -10,37 +10,49 @@ use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
 use super::fleet::{Fleet, Then};
+use super::operate::Operations;
 use super::{RunningRouter, StartError, kernel};
 use crate::account::suspect::others_rx;
-use crate::account::{Account, Hook, Ledger, State, Suspicion};
+use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
-use crate::backends::{Registry, Target};
+use crate::backends::{Registry, Relay, Target};
 use crate::clock;
-use crate::config::{Config, KernelMode};
-use crate::observe::admin::{self, Admin};
-use crate::observe::status::DrainStatus;
-use crate::observe::status::pool;
-use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
+use crate::config::{Compat, Config, KernelMode};
+use crate::observe::admin::{self, Admin, AdminToken, Listener};
+use crate::observe::metrics;
+use crate::observe::status::{DrainStatus, pool};
+use crate::observe::vllm::VllmCollector;
+use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
+use crate::proxy::compat::Exposition;
+use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
 
 /// The control thread.
 #[derive(Debug)]
 pub(super) struct Control(JoinHandle<()>);
 
+/// What the admin plane is made of.
+pub(super) struct Plane {
+    pub(super) listener: Listener,
+    pub(super) token: Arc<AdminToken>,
+    pub(super) series: Series,
+    pub(super) metrics: Arc<RequestMetrics>,
+}
+
 /// Its runtime.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Internal)
 }
 
-/// Starts it. Engines are watched, and operators answered, until the control plane's switch says stopping.
+/// Starts it; beside it, what writes the metrics. Engines are watched, and operators answered, until the control plane's switch says stopping.
 pub(super) fn start(
     router: &RunningRouter,
     config: &Config,
     runtime: Runtime,
-    admin: TcpListener,
-    series: Series,
-) -> Result<Control, StartError> {
-    let source = Source {
+    plane: Plane,
+) -> Result<(Control, Exposition), StartError> {
+    let Plane { listener, token, mut series, metrics: requests } = plane;
+    let source = Arc::new(Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
@@ -50,15 +62,32 @@ pub(super) fn start(
         since: clock::now(),
         fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
+        metrics: Arc::clone(&requests),
+    });
+    if config.metrics_compat == Some(Compat::Vllm) {
+        series.register_collector(Box::new(VllmCollector {
+            source: Arc::<Source>::clone(&source),
+            requests,
+            window: config.policy.request_stats_window,
+        }));
+    }
+    let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
+    let operate = Operations::new(router, relay);
+    let admin = Arc::new(Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), token));
+    let exposition = {
+        // Weak: what is answered reads the fleet, which has the proxy, which has this.
+        let admin = Arc::downgrade(&admin);
+        let write = move || admin.upgrade().map_or_else(String::new, |admin| admin.metrics());
+        Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(write) }
     };
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(source, admin, series, ending)) {
+        if let Err(error) = runtime.block_on(run(&source, listener, admin, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
     let thread = std::thread::Builder::new().name("unlatch-control".to_owned());
-    Ok(Control(thread.spawn(body).map_err(StartError::Internal)?))
+    Ok((Control(thread.spawn(body).map_err(StartError::Internal)?), exposition))
 }
 
 impl Control {
@@ -70,7 +99,12 @@ impl Control {
 }
 
 /// The life of the thread. What it spawns ends with its runtime.
-async fn run(source: Source, admin: TcpListener, series: Series, mut ending: Ending) -> std::io::Result<()> {
+async fn run(
+    source: &Source,
+    listener: Listener,
+    admin: Arc<Admin>,
+    mut ending: Ending,
+) -> std::io::Result<()> {
     if let Some(reader) = source.account.log_reader() {
         tokio::spawn(async move {
             if let Err(error) = reader.run().await {
@@ -81,14 +115,12 @@ async fn run(source: Source, admin: TcpListener, series: Series, mut ending: End
     tokio::spawn(kernel::look_after(source.account.clone()));
     let drains = Arc::clone(&source.fleet);
     tokio::spawn(async move { drains.look_after_drains().await });
-    let admin_listener = tokio::net::TcpListener::from_std(admin)?;
     tokio::select! {
         // The end first: a busy operator must not put it off.
         biased;
-        () = ending.reached(Phase::Stopping) => {}
-        () = admin::serve(admin_listener, Arc::new(Admin::new(series, Arc::new(source)))) => {}
+        () = ending.reached(Phase::Stopping) => Ok(()),
+        failed = admin::serve(listener, admin) => failed,
     }
-    Ok(())
 }
 
 /// What the admin plane reads.
@@ -103,6 +135,7 @@ struct Source {
     since: Nanos,
     fleet: Arc<Fleet>,
     data_plane: Ending,
+    metrics: Arc<RequestMetrics>,
 }
 
 impl StatusSource for Source {
@@ -122,6 +155,10 @@ impl StatusSource for Source {
                 bytes,
                 counters,
             }),
+            requests: Requests {
+                decisions: self.metrics.decisions_by_reason(),
+                ttft_buckets: self.metrics.ttft_buckets(),
+            },
             backends,
         }
     }
@@ -164,7 +201,9 @@ impl Source {
             let drain = draining.iter().find(|(id, _)| *id == backend.id);
             backend.drain = drain.map(|(_, drain)| DrainStatus {
                 seconds: drain.since.elapsed().as_secs_f64(),
-                left_seconds: drain.until.saturating_duration_since(Instant::now()).as_secs_f64(),
+                left_seconds: drain
+                    .until
+                    .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
                 is_leaving: drain.then == Then::Leave,
                 is_done: drain.is_done,
             });
@@ -178,6 +217,7 @@ impl Source {
             url: target.url.clone(),
             pool: pool(snapshot.spec.model.as_deref()).to_owned(),
             snapshot,
+            placed: self.metrics.placed_at(target.id),
             backoff_until: target.backoff_until(),
             heard: target.heard(),
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),

@@ -2,8 +2,9 @@
 //! It does not read the command line ([`crate::cli`] does) and acts on nothing. Invariant: a [`Config`] that came
 //! out of [`resolve`] is within the bounds the help states.
 
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
@@ -12,26 +13,57 @@ use crate::account::suspect::SUSPECT_AFTER;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
+mod admin;
 pub mod backend;
+pub mod backends_file;
+pub mod document;
 pub mod file;
 mod keys;
+pub mod model_type;
+pub mod production_stack;
 pub mod resolve;
 pub mod settings;
 pub mod values;
 
+pub use admin::AdminListen;
+pub use backends_file::BackendsFile;
+pub use model_type::ModelType;
 pub use settings::{ConfigError, Settings};
+
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, is larger, or is no text.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes")));
+    }
+    Ok(text)
+}
 
 /// Everything `unlatch serve` was asked for, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Data plane.
     pub listen: SocketAddr,
-    /// Metrics, health, status.
-    pub admin_listen: SocketAddr,
+    /// Metrics, health, status, administration.
+    pub admin_listen: AdminListen,
+    /// File with the token that changing calls need; `None` = over TCP there are none.
+    pub admin_token_file: Option<PathBuf>,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
+    /// Files with further engines.
+    pub backends_files: Vec<BackendsFile>,
+    /// How names are asked for.
+    pub dns: DnsConfig,
+    /// Names that stand for models, and those.
+    pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
+    /// How engines are asked whether they serve.
+    pub probes: ProbeKind,
     /// Threads of the data plane, at least 1.
     pub workers: usize,
     /// Kernel counting.
@@ -50,6 +82,10 @@ pub struct Config {
     pub session_key: String,
     /// Whether responses carry `x-unlatch-backend` and `x-unlatch-decision`.
     pub debug_headers: bool,
+    /// Whose ways are offered on the data port beside our own.
+    pub compat: Option<Compat>,
+    /// Whose names of metrics are exported beside our own.
+    pub metrics_compat: Option<Compat>,
     /// Bounds.
     pub limits: Limits,
     /// After SIGTERM, requests in flight have this long to end.
@@ -69,9 +105,14 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8001)),
-            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)).into(),
+            admin_token_file: None,
             backends: Vec::new(),
+            backends_files: Vec::new(),
+            dns: DnsConfig::default(),
+            model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
+            probes: ProbeKind::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
@@ -81,6 +122,8 @@ impl Default for Config {
             record: None,
             session_key: "x-session-id".to_owned(),
             debug_headers: false,
+            compat: None,
+            metrics_compat: None,
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
@@ -89,6 +132,23 @@ impl Default for Config {
             settings: Settings::default(),
         }
     }
+}
+
+/// How engines are asked whether they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// For their list of models.
+    #[default]
+    Models,
+    /// For a token too, by the path of their first type.
+    Inference,
+}
+
+/// Whose ways are offered beside our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    /// The router of the vLLM production stack.
+    Vllm,
 }
 
 /// What is logged, and how.
@@ -146,6 +206,33 @@ pub enum LogFormat {
     Json,
 }
 
+/// How names are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// The servers that are asked; none: those of `/etc/resolv.conf`.
+    pub servers: Vec<SocketAddr>,
+    /// The soonest a name is asked for again, and the first back-off of one that failed.
+    pub ttl_min: Duration,
+    /// The latest.
+    pub ttl_max: Duration,
+}
+
+impl Default for DnsConfig {
+    fn default() -> Self {
+        Self { servers: Vec::new(), ttl_min: Duration::from_secs(1), ttl_max: Duration::from_secs(60) }
+    }
+}
+
+/// What the host of a backend's URL is asked for in the DNS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lookup {
+    /// Its addresses; the port is the URL's.
+    #[default]
+    Address,
+    /// Its SRV records, each a host and a port; the URL's port means nothing.
+    Service,
+}
+
 /// One engine as configured. A name that resolves to several addresses becomes several backends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendConfig {
@@ -155,8 +242,12 @@ pub struct BackendConfig {
     pub host: String,
     /// Port of the URL; 80 when absent.
     pub port: u16,
+    /// What the host is asked for.
+    pub lookup: Lookup,
     /// Path of the URL, put before every request's path; no trailing slash.
     pub base_path: String,
+    /// What its model is for; empty = not known. What it is asked for follows from it (`spec.tasks`).
+    pub types: Vec<ModelType>,
     /// Labels from configuration.
     pub labels: Vec<(String, String)>,
     /// Key sent as `Authorization: Bearer …` instead of the client's.
@@ -166,7 +257,7 @@ pub struct BackendConfig {
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsConfig {
     /// Whose names they are; `None` = as the text shows.
     pub engine: Option<Engine>,
@@ -310,6 +401,8 @@ pub struct Limits {
     pub retry_statuses: Vec<u16>,
     /// Such retries per request, over time.
     pub retry_budget: f64,
+    /// Times that a request is placed anew after a backend could not be reached or refused it.
+    pub reroutes_max: u8,
     /// Longest silence within an answer, if there is a limit.
     pub stream_idle_timeout: Option<Duration>,
     /// Silence within a stream of events after which a comment is sent, if one is.
@@ -335,6 +428,7 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(5),
             retry_statuses: vec![429, 503],
             retry_budget: 0.2,
+            reroutes_max: u8::MAX,
             stream_idle_timeout: Some(Duration::from_secs(600)),
             sse_keepalive: None,
             idle_conns_max: 256,
