@@ -4,6 +4,7 @@
 //! Owns the threads. A router runs on threads of its own, so that it can be started from anywhere: the command line,
 //! a demo inside a runtime, a test. Invariant: when [`RunningRouter`] is gone, so are its threads, sockets and counts.
 
+mod admin;
 mod backends;
 mod control;
 mod edge;
@@ -12,10 +13,11 @@ mod gossip;
 mod kernel;
 mod operate;
 mod reload;
+mod state;
 mod workers;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -30,12 +32,13 @@ use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, WatchConfig};
-use crate::config::{AdminListen, Config, KernelMode};
+use crate::config::{AdminListen, Compat, Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
-use crate::observe::admin::{AdminToken, Listener, TokenError, UnixSocket};
+use crate::observe::admin::TokenError;
+use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -143,19 +146,7 @@ impl Router {
         let listener = bind(config.listen)?;
         let local = |l: &std::net::TcpListener| l.local_addr().map_err(StartError::Internal);
         let addr = local(&listener)?;
-        let (admin, admin_at) = match &config.admin_listen {
-            AdminListen::Tcp(addr) => {
-                let admin = bind(*addr)?;
-                let at = local(&admin)?.into();
-                (Listener::Tcp(admin), at)
-            }
-            AdminListen::Unix(path) => {
-                let failed = |source| StartError::BindUnix { path: path.clone(), source };
-                (Listener::Unix(UnixSocket::bind(path).map_err(failed)?), config.admin_listen.clone())
-            }
-        };
-        let token = AdminToken::open(config.admin_token_file.as_deref())?;
-        warn_of_open_reading(&admin_at, &token);
+        let (admin, admin_at, token) = admin::open(&config)?;
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
@@ -192,12 +183,17 @@ impl Router {
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, random_bytes()?);
+        let opened = state::open(&config.state, config.policy.index_blocks_max, &mut series);
+        // Hashes of an earlier router mean nothing under another secret.
+        let fresh = opened.as_ref().and_then(state::Opened::key).map_or_else(random_bytes, Ok)?;
+        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, fresh);
+        let kept = opened.map(|opened| opened.warm(&config.state, &hash_key, &fleet));
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
             names: ArcSwap::default(),
+            aliases: ArcSwap::from_pointee(Aliases::new(&config.model_aliases)),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             retries: RetryBudget::new(config.limits.retry_budget),
             limits: config.limits.clone(),
@@ -205,12 +201,19 @@ impl Router {
             proxy_paths: config.proxy_paths.clone(),
             session_key: ArcSwapOption::new(reload::session_key(&config)),
             keep_record,
+            compat: (config.compat == Some(Compat::Vllm)).then(OnceLock::new),
             debug_headers: config.debug_headers,
         });
         let gossip = gossip.map(Arc::new);
         fleet.follow(Arc::clone(&shared), gossip.clone());
         let fleet = Arc::new(fleet);
-        let reload = Reload::new(Arc::clone(&fleet), Arc::clone(&shared), config.settings.clone(), reread);
+        let reload = Reload::new(
+            Arc::clone(&fleet),
+            Arc::clone(&shared),
+            Arc::clone(&token),
+            config.settings.clone(),
+            reread,
+        );
         let mut router = RunningRouter {
             fleet,
             reload: Arc::new(reload),
@@ -227,19 +230,24 @@ impl Router {
             control: None,
             edge,
             gossip,
+            state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        router.control = Some(control::start(
-            &router,
-            &config,
-            runtime,
-            control::Plane { listener: admin, token, series, metrics },
-        )?);
+        let plane = control::Plane { listener: admin, token, series, metrics };
+        let (control, exposition) = control::start(&router, &config, runtime, plane)?;
+        router.control = Some(control);
+        if let Some(compat) = &shared.compat {
+            compat.get_or_init(|| exposition);
+        }
         for _ in 0..config.workers.max(1) {
             let proxy =
                 Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
+        }
+        if let Some(kept) = kept {
+            let started = kept.start(&config.state, &router.hash_key, &router.ledger, &router.registry);
+            router.state = Some(started.map_err(StartError::Internal)?);
         }
         let admin = &router.admin_at;
         tracing::info!(%addr, %admin, workers = router.workers.len(), "serving");
@@ -247,18 +255,6 @@ impl Router {
             tracing::warn!("no backend is configured (--backend): every request is answered 503");
         }
         Ok(router)
-    }
-}
-
-/// Reading is open to all who reach the listener; beyond this host that may be more than was meant.
-fn warn_of_open_reading(at: &AdminListen, token: &AdminToken) {
-    let AdminListen::Tcp(addr) = at else { return };
-    if !addr.ip().to_canonical().is_loopback() && !token.is_some() {
-        tracing::warn!(
-            %addr,
-            "whoever reaches the admin listener reads metrics and status; without --admin-token-file nobody changes \
-             anything there"
-        );
     }
 }
 
@@ -292,6 +288,7 @@ pub struct RunningRouter {
     control: Option<control::Control>,
     edge: Option<Edge>,
     gossip: Option<Arc<Gossip>>,
+    state: Option<state::Warming>,
     fleet: Arc<Fleet>,
     reload: Arc<Reload>,
 }
@@ -393,6 +390,8 @@ impl RunningRouter {
     fn end(&mut self) {
         self.data_plane.go(Phase::Stopping);
         self.workers.drain(..).for_each(workers::Worker::join);
+        // All have ended and no engine is forgotten yet: what is saved now is the last of it.
+        drop(self.state.take());
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
         drop(self.gossip.take());
