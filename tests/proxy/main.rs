@@ -3,6 +3,7 @@
 
 mod admin;
 mod affinity;
+mod backends_file;
 mod compat;
 mod counting;
 mod descriptors;
@@ -20,6 +21,7 @@ mod large_bodies;
 mod limits;
 mod malformed;
 mod memory;
+mod names;
 mod own;
 mod records;
 mod reports;
