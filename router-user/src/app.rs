@@ -11,6 +11,7 @@ mod discover;
 mod edge;
 pub mod fleet;
 mod gossip;
+mod health;
 mod kernel;
 mod operate;
 mod reload;
@@ -148,6 +149,7 @@ impl Router {
                     registry: Arc::default(),
                     metrics: Arc::clone(&metrics),
                     runtime: runtime.handle().clone(),
+                    probe: config.probe.clone(),
                     account,
                     ledger,
                 },

@@ -1,6 +1,6 @@
 //! From a backend that an operator adds to members of the fleet. And where watches tell what they find.
 
-use router_policy::{BackendId, Models, Report};
+use router_policy::{BackendId, Models, Report, Trust};
 
 use crate::account::Ledger;
 use crate::backends::{Member, ReportSink, resolve};
@@ -41,6 +41,10 @@ impl ReportSink for Ledger {
 
     fn ready(&self, id: BackendId, ready: bool) {
         self.ready(id, ready);
+    }
+
+    fn trust(&self, id: BackendId, trust: Trust) {
+        self.trust(id, trust);
     }
 
     fn cache_lost(&self, id: BackendId) {
