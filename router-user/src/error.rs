@@ -171,6 +171,15 @@ fn describe(cause: PickError, model: Option<&str>) -> String {
     }
 }
 
+/// Whether a connection failed for what this process or host lacks: descriptors, ports, memory, rights. Nobody else is
+/// to blame for that.
+#[must_use]
+pub fn is_local(error: &std::io::Error) -> bool {
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES]
+        .iter()
+        .any(|&e| error.raw_os_error() == Some(e))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{ProxyError, Retryable};
