@@ -146,7 +146,9 @@ fn tell(ledger: &Ledger, folder: &Path) -> [Gossip; 2] {
         let joined = gossip::join(&dir, [1; gossip::KEY_BYTES]).unwrap();
         let row = |port: u16| BackendAddr::from_socket_addr(([127, 0, 0, 1], port).into());
         let rows = (0..BACKENDS).map(|n| (BackendId::new(n).unwrap(), row(n as u16))).collect();
-        joined.start(rows, Box::new(|_, _| {}), &mut Registry::default()).unwrap()
+        let gossip = joined.start(Box::new(|_, _| {}), &mut Registry::default()).unwrap();
+        gossip.set_rows(rows);
+        gossip
     });
     let outbox = members[1].outbox().clone();
     ledger.tell_placements(Box::new(move |id, at, blocks| outbox.placed(id, at, blocks)));

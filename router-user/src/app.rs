@@ -4,34 +4,42 @@
 //! Owns the threads. A router runs on threads of its own, so that it can be started from anywhere: the command line,
 //! a demo inside a runtime, a test. Invariant: when [`RunningRouter`] is gone, so are its threads, sockets and counts.
 
+mod admin;
 mod backends;
 mod control;
 mod edge;
+pub mod fleet;
 mod gossip;
 mod health;
 mod kernel;
+mod operate;
+mod reload;
+mod state;
 mod workers;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::{ArcSwap, ArcSwapOption};
+use fleet::Fleet;
 use rand::TryRng;
 use rand::rngs::SysRng;
+pub use reload::{Reload, ReloadError, Reloaded, Reread};
+use router_policy::Placement;
 use router_policy::prefix::HashKey;
-use router_policy::{Placement, PolicyName};
 
 use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
-use crate::backends::{Registry, Target};
-use crate::config::{Config, KernelMode};
+use crate::backends::{Registry, WatchConfig};
+use crate::config::{AdminListen, Compat, Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
-use crate::observe::status::pool;
-use crate::parse::Names;
+use crate::observe::admin::TokenError;
+use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -48,6 +56,17 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// The admin plane's socket cannot be made.
+    #[error("cannot listen on unix:{}", path.display())]
+    BindUnix {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The admin token cannot be read.
+    #[error("cannot take the admin token")]
+    Token(#[from] TokenError),
     /// The kernel was asked for (`--kernel on`) and is not to be had, or there is no memory.
     #[error("cannot count in the kernel")]
     Kernel(#[from] KernelError),
@@ -94,6 +113,8 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Bind { .. }
+            | Self::BindUnix { .. }
+            | Self::Token(_)
             | Self::Kernel(_)
             | Self::Resolve { .. }
             | Self::Backend { .. }
@@ -114,59 +135,92 @@ impl Router {
     /// # Errors
     /// [`StartError`]; nothing is left behind.
     pub fn start(config: Config) -> Result<RunningRouter, StartError> {
+        Self::start_from(config, None)
+    }
+
+    /// The same; `reread` reads the configuration again when a reload is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_from(config: Config, reread: Option<Box<Reread>>) -> Result<RunningRouter, StartError> {
         let bind = |addr| accept::bind(addr).map_err(|source| StartError::Bind { addr, source });
         let listener = bind(config.listen)?;
-        let admin = bind(config.admin_listen)?;
         let local = |l: &std::net::TcpListener| l.local_addr().map_err(StartError::Internal);
-        let (addr, admin_addr) = (local(&listener)?, local(&admin)?);
+        let addr = local(&listener)?;
+        let (admin, admin_at, token) = admin::open(&config)?;
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
-        let take_in = |account: Account| {
+        let members = backends::members(&config.backends)?;
+        let mut series = prometheus_client::registry::Registry::default();
+        let metrics = Arc::new(RequestMetrics::new(&mut series));
+        let found = |account: Account| {
             let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
-            let registry = Arc::new(Registry::default());
-            backends::take_in(&config.backends, &config.probe, &runtime, &account, &ledger, &registry)?;
-            Ok((account, ledger, registry))
+            let fleet = Fleet::new(
+                fleet::Parts {
+                    watch: WatchConfig::new(&config, kernel::mark(&account, Role::Probe)),
+                    registry: Arc::default(),
+                    metrics: Arc::clone(&metrics),
+                    runtime: runtime.handle().clone(),
+                    probe: config.probe.clone(),
+                    account,
+                    ledger,
+                },
+                config.drain_deadline,
+            );
+            fleet.found(fleet::CONFIGURATION, members.clone())?;
+            Ok(fleet)
         };
-        let (account, ledger, registry) = match take_in(kernel::open(&config.kernel)?) {
+        let fleet = match found(kernel::open(&config.kernel)?) {
             // Other routers have the rows of this host; in this process's memory there are as many again.
             Err(StartError::Row { source, .. }) if config.kernel.mode == KernelMode::Auto => {
-                take_in(kernel::in_memory(&source).map_err(StartError::Internal)?)?
+                found(kernel::in_memory(&source).map_err(StartError::Internal)?)?
             }
-            taken_in => taken_in?,
+            founded => founded?,
         };
-
-        let mut series = prometheus_client::registry::Registry::default();
-        let targets = registry.all();
-        let specs: Vec<_> =
-            targets.iter().map(|t| ledger.snapshot(t.id).map(|s| s.spec).unwrap_or_default()).collect();
-        let pools = specs.iter().map(|spec| pool(spec.model.as_deref()));
-        let labels = targets.iter().zip(pools).map(|(t, pool)| (t.id, pool, t.url.as_str()));
-        let metrics = Arc::new(RequestMetrics::new(&mut series, labels));
-        let keep_record = recorder(&config, &targets, &mut series)?;
+        let (account, ledger, registry) = fleet.parts();
+        let keep_record = recorder(&config, &registry, &mut series)?;
         let connections = Arc::new(Connections::new(config.limits.client_conns_max));
         connections.counters().register(series.sub_registry_with_prefix("unlatch"));
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let (hash_key, gossip) = gossip::start(&config, &targets, &ledger, &mut series, random_bytes()?);
+        let opened = state::open(&config.state, config.policy.index_blocks_max, &mut series);
+        // Hashes of an earlier router mean nothing under another secret.
+        let fresh = opened.as_ref().and_then(state::Opened::key).map_or_else(random_bytes, Ok)?;
+        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, fresh);
+        let kept = opened.map(|opened| opened.warm(&config.state, &hash_key, &fleet));
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
-            names: Names::new(&specs),
+            names: ArcSwap::default(),
+            aliases: ArcSwap::from_pointee(Aliases::new(&config.model_aliases)),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             retries: RetryBudget::new(config.limits.retry_budget),
             limits: config.limits.clone(),
-            metrics,
+            metrics: Arc::clone(&metrics),
             proxy_paths: config.proxy_paths.clone(),
-            session_key: (config.policy.policy == PolicyName::Session).then(|| config.session_key.clone()),
+            session_key: ArcSwapOption::new(reload::session_key(&config)),
             keep_record,
+            compat: (config.compat == Some(Compat::Vllm)).then(OnceLock::new),
             debug_headers: config.debug_headers,
         });
+        let gossip = gossip.map(Arc::new);
+        fleet.follow(Arc::clone(&shared), gossip.clone());
+        let fleet = Arc::new(fleet);
+        let reload = Reload::new(
+            Arc::clone(&fleet),
+            Arc::clone(&shared),
+            Arc::clone(&token),
+            config.settings.clone(),
+            reread,
+        );
         let mut router = RunningRouter {
+            fleet,
+            reload: Arc::new(reload),
             addr,
-            admin_addr,
+            admin_at,
             account,
             ledger,
             registry,
@@ -178,16 +232,27 @@ impl Router {
             control: None,
             edge,
             gossip,
+            state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        router.control = Some(control::start(&router, &config, runtime, admin, series)?);
+        let plane = control::Plane { listener: admin, token, series, metrics };
+        let (control, exposition) = control::start(&router, &config, runtime, plane)?;
+        router.control = Some(control);
+        if let Some(compat) = &shared.compat {
+            compat.get_or_init(|| exposition);
+        }
         for _ in 0..config.workers.max(1) {
             let proxy =
                 Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
         }
-        tracing::info!(%addr, %admin_addr, workers = router.workers.len(), "serving");
+        if let Some(kept) = kept {
+            let started = kept.start(&config.state, &router.hash_key, &router.ledger, &router.registry);
+            router.state = Some(started.map_err(StartError::Internal)?);
+        }
+        let admin = &router.admin_at;
+        tracing::info!(%addr, %admin, workers = router.workers.len(), "serving");
         if config.backends.is_empty() {
             tracing::warn!("no backend is configured (--backend): every request is answered 503");
         }
@@ -198,12 +263,13 @@ impl Router {
 /// What takes decision records, if they are kept.
 fn recorder(
     config: &Config,
-    targets: &[Arc<Target>],
+    registry: &Arc<Registry>,
     series: &mut prometheus_client::registry::Registry,
 ) -> Result<Option<KeepRecord>, StartError> {
     let Some(path) = &config.record else { return Ok(None) };
-    let urls = targets.iter().map(|t| (t.id, t.url.clone())).collect();
-    let recorder = Recorder::start(path, urls, series)
+    let registry = Arc::clone(registry);
+    let url = move |id| registry.get(id).map_or_else(String::new, |target| target.url.clone());
+    let recorder = Recorder::start(path, url, series)
         .map_err(|source| StartError::Record { path: path.clone(), source })?;
     Ok(Some(KeepRecord(Arc::new(move |record, request: &str| recorder.take(record, request)))))
 }
@@ -212,7 +278,7 @@ fn recorder(
 #[derive(Debug)]
 pub struct RunningRouter {
     addr: SocketAddr,
-    admin_addr: SocketAddr,
+    admin_at: AdminListen,
     account: Account,
     ledger: Arc<Ledger>,
     registry: Arc<Registry>,
@@ -223,7 +289,10 @@ pub struct RunningRouter {
     workers: Vec<workers::Worker>,
     control: Option<control::Control>,
     edge: Option<Edge>,
-    gossip: Option<Gossip>,
+    gossip: Option<Arc<Gossip>>,
+    state: Option<state::Warming>,
+    fleet: Arc<Fleet>,
+    reload: Arc<Reload>,
 }
 
 /// How a shutdown went.
@@ -242,8 +311,20 @@ impl RunningRouter {
 
     /// Where operators connect.
     #[must_use]
-    pub const fn admin_addr(&self) -> SocketAddr {
-        self.admin_addr
+    pub const fn admin_at(&self) -> &AdminListen {
+        &self.admin_at
+    }
+
+    /// Where operators connect by TCP.
+    ///
+    /// # Panics
+    /// They connect to a Unix socket; [`Self::admin_at`] tells.
+    #[must_use]
+    pub fn admin_addr(&self) -> SocketAddr {
+        match &self.admin_at {
+            AdminListen::Tcp(addr) => *addr,
+            at @ AdminListen::Unix(_) => panic!("the admin plane is at {at}"),
+        }
     }
 
     /// The counts.
@@ -262,6 +343,18 @@ impl RunningRouter {
     #[must_use]
     pub const fn hash_key(&self) -> &HashKey {
         &self.hash_key
+    }
+
+    /// The set of engines.
+    #[must_use]
+    pub const fn fleet(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
+
+    /// Reads the configuration again.
+    #[must_use]
+    pub const fn reloader(&self) -> &Arc<Reload> {
+        &self.reload
     }
 
     /// The engines.
@@ -299,6 +392,8 @@ impl RunningRouter {
     fn end(&mut self) {
         self.data_plane.go(Phase::Stopping);
         self.workers.drain(..).for_each(workers::Worker::join);
+        // All have ended and no engine is forgotten yet: what is saved now is the last of it.
+        drop(self.state.take());
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
         drop(self.gossip.take());

@@ -147,13 +147,13 @@ pub struct Recorder {
 type Waiting = (Box<Record>, Box<str>);
 
 impl Recorder {
-    /// Opens the file (appending) and starts the thread. `urls` names the rows.
+    /// Opens the file (appending) and starts the thread. `url` names the rows.
     ///
     /// # Errors
     /// The file cannot be opened, or the thread not started.
     pub fn start(
         path: &Path,
-        urls: Vec<(BackendId, String)>,
+        url: impl Fn(BackendId) -> String + Send + 'static,
         series: &mut Registry,
     ) -> std::io::Result<Arc<Self>> {
         let file = File::options().create(true).append(true).open(path)?;
@@ -163,7 +163,7 @@ impl Recorder {
         let (queue, records) = sync_channel(QUEUE);
         std::thread::Builder::new()
             .name("record".to_owned())
-            .spawn(move || write_all(file, &records, &urls))?;
+            .spawn(move || write_all(file, &records, url))?;
         Ok(Arc::new(Self { queue, dropped }))
     }
 
@@ -176,16 +176,13 @@ impl Recorder {
 }
 
 /// Writes until every sender is gone; flushes whenever the queue is empty.
-fn write_all(file: File, records: &Receiver<Waiting>, urls: &[(BackendId, String)]) {
+fn write_all(file: File, records: &Receiver<Waiting>, url: impl Fn(BackendId) -> String) {
     let mut out = BufWriter::new(file);
-    let url = |id: BackendId| {
-        urls.iter().find(|(row, _)| *row == id).map_or_else(String::new, |(_, url)| url.clone())
-    };
     let mut has_failed = false;
     while let Ok(first) = records.recv() {
         let mut next = Some(first);
         while let Some((record, request)) = next {
-            let written = serde_json::to_writer(&mut out, &Line::new(&record, Some(&request), url))
+            let written = serde_json::to_writer(&mut out, &Line::new(&record, Some(&request), &url))
                 .map_err(std::io::Error::from)
                 .and_then(|()| out.write_all(b"\n"));
             next = written.is_ok().then(|| records.try_recv().ok()).flatten();
@@ -215,8 +212,8 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("decisions");
-        let urls = ids.map(|id| (id, format!("http://e{}", id.index()))).to_vec();
-        let recorder = Recorder::start(&path, urls, &mut Registry::default()).unwrap();
+        let recorder =
+            Recorder::start(&path, |id| format!("http://e{}", id.index()), &mut Registry::default()).unwrap();
         let decision = placement.pick(Nanos(5), &RequestShape::unshaped(), &[]).unwrap();
         let record = decision.record.unwrap();
         let expected = record.chosen.index();

@@ -130,6 +130,25 @@ impl Signals {
     }
 }
 
+/// SIGHUP, which asks for the configuration to be read again, from the moment this is made.
+#[derive(Debug)]
+pub struct Reloads(tokio::signal::unix::Signal);
+
+impl Reloads {
+    /// Takes the signal over.
+    ///
+    /// # Errors
+    /// The handler cannot be installed.
+    pub fn new() -> io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Waits for the next; several that came before are one. Dropping the future loses none.
+    pub async fn next(&mut self) {
+        let _closed = self.0.recv().await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;

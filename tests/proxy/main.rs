@@ -1,24 +1,31 @@
 //! Tier 2: the real router on loopback, between raw clients and scripted engines. One file a theme.
 #![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
 
+mod admin;
 mod affinity;
+mod clients_choose_nothing;
+mod compat;
 mod counting;
 mod descriptors;
 mod eligible;
 mod elsewhere;
 mod expect;
 mod faults;
+mod fleet;
 mod forwarding;
 mod framing;
 mod gossip;
 mod health;
 mod idle_conns;
 mod in_flight;
+mod keys;
 mod killed;
 mod large_bodies;
 mod limits;
+mod made_up;
 mod malformed;
 mod memory;
+mod names;
 mod own;
 mod records;
 mod reports;
@@ -34,3 +41,4 @@ mod stream;
 mod tunnel;
 mod upload;
 mod versions;
+mod warm;

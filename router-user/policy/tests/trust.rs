@@ -1,5 +1,5 @@
 //! Who gets a request, by how far backends are trusted. Nobody who is not chosen has a say.
-#![allow(clippy::unwrap_used, reason = "tests may unwrap")]
+#![expect(clippy::unwrap_used, reason = "tests may unwrap")]
 
 mod common;
 

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use router_policy::prefix::{BlockHash, TrieCounters};
+use router_policy::prefix::{BlockHash, Copying, Held, TrieCounters};
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
-    Reason, Record, Report, RequestShape, Ticket, Trust, Usage, Wait,
+    PolicyConfig, Reason, Record, Report, RequestShape, Taught, Ticket, Trust, Usage, Wait,
 };
 
 use super::guard::InFlightGuard;
@@ -73,6 +73,11 @@ impl Ledger {
     /// Adds a backend, or changes its configuration. A new one is not ready until it is said to be.
     pub fn set_backend(&self, id: BackendId, spec: BackendSpec) {
         self.placement.lock().set_backend(id, spec);
+    }
+
+    /// Another policy or other constants; see [`Placement::reconfigure`].
+    pub fn reconfigure(&self, config: PolicyConfig) {
+        self.placement.lock().reconfigure(config);
     }
 
     /// Removes a backend. Requests there end without effect on a later backend at the same row.
@@ -151,6 +156,11 @@ impl Ledger {
         self.placement.lock().set_ready(id, is_ready);
     }
 
+    /// Whether it is to get nothing new while what is there goes on.
+    pub fn draining(&self, id: BackendId, is_draining: bool) {
+        self.placement.lock().set_draining(id, is_draining);
+    }
+
     /// How far it is trusted.
     pub fn trust(&self, id: BackendId, trust: Trust) {
         self.placement.lock().set_trust(id, trust);
@@ -191,6 +201,41 @@ impl Ledger {
         self.placement.lock().clear_cache(id);
     }
 
+    /// Begins to copy what is held of a backend; an earlier copy of it is void.
+    #[must_use]
+    pub fn begin_copy(&self, id: BackendId) -> Copying {
+        self.placement.lock().begin_copy(id)
+    }
+
+    /// Calls `see` with what comes next of a copy, at most `marks` times, under the lock; whether more is to come.
+    /// `None`: the backend lost everything meanwhile, and what was seen is void.
+    pub fn copy(
+        &self,
+        copying: &Copying,
+        marks: usize,
+        see: impl FnMut(Held<&mut dyn ExactSizeIterator<Item = BlockHash>>),
+    ) -> Option<bool> {
+        self.placement.lock().copy(copying, marks, see)
+    }
+
+    /// A prompt is cached there, and behind it so many blocks of its answer, as an earlier router knew.
+    pub fn remember(&self, id: BackendId, blocks: &[BlockHash], answer_blocks: usize) {
+        self.placement.lock().remember(id, blocks, answer_blocks);
+    }
+
+    /// What a backend has taught.
+    #[must_use]
+    pub fn taught(&self, id: BackendId) -> Option<Taught> {
+        self.placement.lock().taught(id)
+    }
+
+    /// What a backend taught an earlier router.
+    pub fn teach(&self, id: BackendId, taught: &Taught) {
+        let mut placement = self.placement.lock();
+        let now = clock::now();
+        placement.teach(now, id, taught);
+    }
+
     /// Rows with a backend, in order.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendId> {
@@ -225,12 +270,7 @@ impl Ledger {
     pub fn model_names(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for snapshot in self.backends().into_iter().filter_map(|id| self.snapshot(id)) {
-            match (snapshot.spec.model, snapshot.models) {
-                (Some(model), _) => names.extend([model]),
-                (None, Models::Listed(listed, _)) => names.extend(listed),
-                (None, Models::Unknown) => {}
-            }
-            names.extend(snapshot.spec.aliases);
+            names.extend(snapshot.model_names().into_iter().map(str::to_owned));
         }
         names
     }

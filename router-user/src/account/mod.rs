@@ -205,6 +205,21 @@ impl Account {
         self.0.rows.lock().unregister(&self.0.table, id);
     }
 
+    /// Whether any process uses a row.
+    #[must_use]
+    pub fn is_used(&self, id: BackendId) -> bool {
+        self.0.table.table.refs(id) != 0
+    }
+
+    /// Gives up a row, its address and totals, once no process uses it and nothing is counted there; until then it is
+    /// false and changes nothing.
+    ///
+    /// # Errors
+    /// [`RowError`]: the map cannot be written.
+    pub fn forget(&self, id: BackendId) -> Result<bool, RowError> {
+        self.0.rows.lock().forget(&self.0.table, id)
+    }
+
     /// What the kernel sees of a backend; `None` where it counts no connections.
     #[must_use]
     pub fn kernel_row(&self, id: BackendId) -> Option<KernelRow> {

@@ -76,6 +76,28 @@ impl Rows {
         }
     }
 
+    /// Gives up a row that no process uses and where nothing is counted: its address and totals are gone. False if it
+    /// is still used or counted in.
+    pub(super) fn forget(&mut self, shared: &SharedTable, id: BackendId) -> Result<bool, RowError> {
+        let _lock = self.keys.lock()?;
+        let table = &shared.table;
+        if table.refs(id) != 0 || !table.is_quiet(id) {
+            return Ok(false);
+        }
+        let row = id.index() as u32;
+        let before = self.keys.take_row(row)?;
+        // A foreign process may have connected before the key went: then the address keeps the row.
+        if !table.is_quiet(id) {
+            for addr in before {
+                self.keys.insert(addr, row)?;
+            }
+            return Ok(false);
+        }
+        table.clear_row(id);
+        table.set_name(id, "");
+        Ok(true)
+    }
+
     /// Every address that leads to a row.
     pub(super) fn addresses(&self) -> Result<HashMap<BackendAddr, u32>, MapError> {
         match &self.keys {
@@ -196,6 +218,20 @@ mod tests {
         assert_eq!(shared.table.refs(id), 0);
         assert_eq!(rows.register(&shared, addr(2), "v").unwrap().index(), 1, "fresh rows go first");
         assert_eq!(rows.register(&shared, addr(1), "u").unwrap(), id);
+    }
+
+    #[test]
+    fn a_row_is_forgotten_when_nobody_uses_it_and_nothing_is_counted_there() {
+        let (mut rows, shared) = fresh();
+        let id = rows.register(&shared, addr(1), "u").unwrap();
+        assert!(!rows.forget(&shared, id).unwrap(), "it is used");
+        rows.unregister(&shared, id);
+        shared.publish(id, InFlight { requests: 1, ..InFlight::default() });
+        assert!(!rows.forget(&shared, id).unwrap(), "a request is in flight there");
+        shared.publish(id, InFlight::default());
+        assert!(rows.forget(&shared, id).unwrap());
+        assert!(!shared.table.is_named(id) && rows.addresses().unwrap().is_empty());
+        assert_eq!(rows.register(&shared, addr(2), "v").unwrap(), id, "it is as if never given");
     }
 
     #[test]

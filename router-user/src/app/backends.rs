@@ -1,55 +1,32 @@
-//! From configured backends to rows: names become addresses, addresses rows, rows targets.
+//! From configured backends to members of the fleet: names become addresses. And where watches tell what they find.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use router_common::BackendAddr;
 use router_policy::{BackendId, Models, Report, Trust};
-use tokio::runtime::Runtime;
 
 use super::StartError;
-use crate::account::{Account, Ledger};
-use crate::backends::{HealthAt, Registry, ReportSink, Target, resolve};
-use crate::config::{BackendConfig, ProbeConfig};
+use crate::account::Ledger;
+use crate::backends::{Member, ReportSink, resolve};
+use crate::config::BackendConfig;
 
-/// Takes in every configured backend. A name with several addresses becomes several backends; one address given
-/// twice is one backend, with the first one's configuration.
-pub(super) fn take_in(
-    configured: &[BackendConfig],
-    probe: &ProbeConfig,
-    runtime: &Runtime,
-    account: &Account,
-    ledger: &Ledger,
-    registry: &Registry,
-) -> Result<(), StartError> {
-    let mut targets: Vec<Arc<Target>> = Vec::new();
+/// Every configured backend at its addresses.
+///
+/// # Errors
+/// A name that cannot be resolved.
+pub(super) fn members(configured: &[BackendConfig]) -> Result<Vec<Member>, StartError> {
+    let mut members = Vec::new();
     for backend in configured {
-        let refuse = |why: String| StartError::Backend { url: backend.spec.url.clone(), why };
-        for member in resolve::expand(backend, &addresses(backend, runtime)?) {
-            let (spec, addr) = (member.config.spec.clone(), member.addr);
-            if targets.iter().any(|t| t.addr == addr) {
-                tracing::warn!(backend = spec.url, %addr, "this address is already a backend");
-                continue;
-            }
-            let id = account
-                .register(BackendAddr::from_socket_addr(addr), &spec.url)
-                .map_err(|source| StartError::Row { url: spec.url.clone(), source })?;
-            let target = resolve::target(id, &member).map_err(|e| refuse(e.to_string()))?;
-            let target =
-                target.with_health(HealthAt::new(&member.config.health, probe)).with_rules(probe.rules);
-            ledger.set_backend(id, spec);
-            // Before the first client, not when the watch comes to it.
-            ledger.ready(id, target.has_configured_model);
-            targets.push(Arc::new(target));
-        }
+        members.extend(resolve::expand(backend, &addresses(backend)?));
     }
-    registry.set(targets);
-    Ok(())
+    Ok(members)
 }
 
-/// Asks in a thread of its own: the caller's may belong to a runtime, where waiting for another one is forbidden.
-fn addresses(backend: &BackendConfig, runtime: &Runtime) -> Result<Vec<SocketAddr>, StartError> {
-    let ask = || runtime.block_on(resolve::resolve(backend));
+/// Asks in a thread of its own: the caller's may belong to a runtime, where waiting is forbidden.
+fn addresses(backend: &BackendConfig) -> Result<Vec<SocketAddr>, StartError> {
+    let ask = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(resolve::resolve(backend))
+    };
     let asked = std::thread::scope(|scope| scope.spawn(ask).join());
     let failed = |source| StartError::Resolve { url: backend.spec.url.clone(), source };
     asked.unwrap_or_else(|_panic| Err(std::io::Error::other("the resolver panicked"))).map_err(failed)

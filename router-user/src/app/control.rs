@@ -1,43 +1,58 @@
 //! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use prometheus_client::registry::Registry as Series;
 use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
+use super::fleet::{Fleet, Then};
+use super::operate::Operations;
 use super::{RunningRouter, StartError, health, kernel};
 use crate::account::suspect::others_rx;
 use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
-use crate::backends::{Registry, ReportSink, Target, WatchConfig, watch_all};
+use crate::backends::{Registry, Relay, Target};
 use crate::clock;
-use crate::config::{Config, KernelMode};
-use crate::observe::admin::{self, Admin};
-use crate::observe::status::pool;
-use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
+use crate::config::{Compat, Config, KernelMode};
+use crate::observe::admin::{self, Admin, AdminToken, Listener};
+use crate::observe::metrics;
+use crate::observe::status::{DrainStatus, pool};
+use crate::observe::vllm::VllmCollector;
+use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
+use crate::proxy::compat::Exposition;
+use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
 
 /// The control thread.
 #[derive(Debug)]
 pub(super) struct Control(JoinHandle<()>);
 
+/// What the admin plane is made of.
+pub(super) struct Plane {
+    pub(super) listener: Listener,
+    pub(super) token: Arc<AdminToken>,
+    pub(super) series: Series,
+    pub(super) metrics: Arc<RequestMetrics>,
+}
+
 /// Its runtime.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Internal)
 }
 
-/// Starts it. Engines are watched, and operators answered, until the control plane's switch says stopping.
+/// Starts it; beside it, what writes the metrics. Engines are watched, and operators answered, until the control plane's switch says stopping.
 pub(super) fn start(
     router: &RunningRouter,
     config: &Config,
     runtime: Runtime,
-    admin: TcpListener,
-    series: Series,
-) -> Result<Control, StartError> {
-    let source = Source {
+    plane: Plane,
+) -> Result<(Control, Exposition), StartError> {
+    let Plane { listener, token, mut series, metrics: requests } = plane;
+    let source = Arc::new(Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
@@ -45,17 +60,34 @@ pub(super) fn start(
         hook: (config.kernel.mode != KernelMode::Off).then(|| kernel::hook(&config.kernel)),
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
+        fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
+        metrics: Arc::clone(&requests),
+    });
+    if config.metrics_compat == Some(Compat::Vllm) {
+        series.register_collector(Box::new(VllmCollector {
+            source: Arc::<Source>::clone(&source),
+            requests,
+            window: config.policy.request_stats_window,
+        }));
+    }
+    let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
+    let operate = Operations::new(router, relay);
+    let admin = Arc::new(Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), token));
+    let exposition = {
+        // Weak: what is answered reads the fleet, which has the proxy, which has this.
+        let admin = Arc::downgrade(&admin);
+        let write = move || admin.upgrade().map_or_else(String::new, |admin| admin.metrics());
+        Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(write) }
     };
-    let watch = WatchConfig::new(config, kernel::mark(&router.account, Role::Probe));
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(source, watch, admin, series, ending)) {
+        if let Err(error) = runtime.block_on(run(&source, listener, admin, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
     let thread = std::thread::Builder::new().name("unlatch-control".to_owned());
-    Ok(Control(thread.spawn(body).map_err(StartError::Internal)?))
+    Ok((Control(thread.spawn(body).map_err(StartError::Internal)?), exposition))
 }
 
 impl Control {
@@ -68,10 +100,9 @@ impl Control {
 
 /// The life of the thread. What it spawns ends with its runtime.
 async fn run(
-    source: Source,
-    watch: WatchConfig,
-    admin: TcpListener,
-    series: Series,
+    source: &Source,
+    listener: Listener,
+    admin: Arc<Admin>,
     mut ending: Ending,
 ) -> std::io::Result<()> {
     if let Some(reader) = source.account.log_reader() {
@@ -82,18 +113,16 @@ async fn run(
         });
     }
     tokio::spawn(kernel::look_after(source.account.clone()));
+    let drains = Arc::clone(&source.fleet);
+    tokio::spawn(async move { drains.look_after_drains().await });
     let (ledger, registry) = (Arc::clone(&source.ledger), Arc::clone(&source.registry));
     tokio::spawn(health::look_after(ledger, registry, source.account.clone()));
-    let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&source.ledger);
-    let _watches = watch_all(&source.registry.all(), &sink, &watch);
-    let admin_listener = tokio::net::TcpListener::from_std(admin)?;
     tokio::select! {
         // The end first: a busy operator must not put it off.
         biased;
-        () = ending.reached(Phase::Stopping) => {}
-        () = admin::serve(admin_listener, Arc::new(Admin::new(series, Arc::new(source)))) => {}
+        () = ending.reached(Phase::Stopping) => Ok(()),
+        failed = admin::serve(listener, admin) => failed,
     }
-    Ok(())
 }
 
 /// What the admin plane reads.
@@ -106,7 +135,9 @@ struct Source {
     hook: Option<Hook>,
     suspect_after: std::time::Duration,
     since: Nanos,
+    fleet: Arc<Fleet>,
     data_plane: Ending,
+    metrics: Arc<RequestMetrics>,
 }
 
 impl StatusSource for Source {
@@ -114,6 +145,7 @@ impl StatusSource for Source {
         let now = clock::now();
         let mut backends: Vec<_> = self.registry.all().iter().filter_map(|t| self.backend(t)).collect();
         self.suspect(&mut backends, now);
+        self.tell_fleet(&mut backends);
         Status {
             now,
             policy: self.policy,
@@ -125,6 +157,10 @@ impl StatusSource for Source {
                 bytes,
                 counters,
             }),
+            requests: Requests {
+                decisions: self.metrics.decisions_by_reason(),
+                ttft_buckets: self.metrics.ttft_buckets(),
+            },
             backends,
         }
     }
@@ -157,6 +193,25 @@ impl Source {
         }
     }
 
+    /// Who names each, and who drains.
+    fn tell_fleet(&self, backends: &mut [BackendStatus]) {
+        let (sources, draining) = (self.fleet.sources(), self.fleet.draining());
+        for backend in backends {
+            let addr = self.registry.get(backend.id).map(|target| target.addr);
+            let names = |addrs: &[SocketAddr]| addr.is_some_and(|addr| addrs.contains(&addr));
+            backend.source = sources.iter().find(|(_, addrs)| names(addrs)).map(|(name, _)| name.clone());
+            let drain = draining.iter().find(|(id, _)| *id == backend.id);
+            backend.drain = drain.map(|(_, drain)| DrainStatus {
+                seconds: drain.since.elapsed().as_secs_f64(),
+                left_seconds: drain
+                    .until
+                    .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
+                is_leaving: drain.then == Then::Leave,
+                is_done: drain.is_done,
+            });
+        }
+    }
+
     fn backend(&self, target: &Target) -> Option<BackendStatus> {
         let snapshot = self.ledger.snapshot(target.id)?;
         Some(BackendStatus {
@@ -164,12 +219,15 @@ impl Source {
             url: target.url.clone(),
             pool: pool(snapshot.spec.model.as_deref()).to_owned(),
             snapshot,
+            placed: self.metrics.placed_at(target.id),
             backoff_until: target.backoff_until(),
             heard: target.heard(),
             held_against: target.vitals.verdict().cause,
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
             suspect: None,
+            source: None,
+            drain: None,
         })
     }
 }

@@ -6,11 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use router_common::BackendAddr;
 use router_policy::prefix::HashKey;
 
 use crate::account::Ledger;
-use crate::backends::Target;
 use crate::config::Config;
 use crate::gossip::{self, Gossip, KEY_BYTES};
 
@@ -18,13 +16,12 @@ use crate::gossip::{self, Gossip, KEY_BYTES};
 /// theirs or else `fresh`.
 pub(super) fn start(
     config: &Config,
-    targets: &[Arc<Target>],
     ledger: &Arc<Ledger>,
     series: &mut Registry,
     fresh: [u8; KEY_BYTES],
 ) -> (HashKey, Option<Gossip>) {
     let Some(dir) = &config.gossip_dir else { return (HashKey::new(fresh), None) };
-    match join(dir, targets, ledger, series, fresh) {
+    match join(dir, ledger, series, fresh) {
         Ok((key, gossip)) => (key, Some(gossip)),
         Err(error) => {
             let dir = dir.display();
@@ -36,16 +33,14 @@ pub(super) fn start(
 
 fn join(
     dir: &Path,
-    targets: &[Arc<Target>],
     ledger: &Arc<Ledger>,
     series: &mut Registry,
     fresh: [u8; KEY_BYTES],
 ) -> io::Result<(HashKey, Gossip)> {
     let joined = gossip::join(dir, fresh)?;
     let key = joined.hash_key();
-    let rows = targets.iter().map(|t| (t.id, BackendAddr::from_socket_addr(t.addr))).collect();
     let heard = Arc::clone(ledger);
-    let gossip = joined.start(rows, Box::new(move |id, blocks| heard.heard(id, blocks)), series)?;
+    let gossip = joined.start(Box::new(move |id, blocks| heard.heard(id, blocks)), series)?;
     let outbox = gossip.outbox().clone();
     ledger.tell_placements(Box::new(move |id, at, blocks| outbox.placed(id, at, blocks)));
     Ok((key, gossip))

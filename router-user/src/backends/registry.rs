@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use router_policy::{BackendId, Nanos};
 use tokio::sync::Notify;
 
+use super::engine_id::EngineId;
 use super::health::Rules;
 use super::metrics_text::Engine;
 use super::vitals::Vitals;
@@ -22,6 +23,10 @@ pub struct Target {
     pub id: BackendId,
     /// Its URL, for people and labels; without credentials.
     pub url: String,
+    /// Its name for machines, which follows from that.
+    pub engine_id: EngineId,
+    /// When it was taken in, Unix time.
+    pub added_unix_seconds: u64,
     /// Where to connect.
     pub addr: SocketAddr,
     /// `Host` header of requests sent there.
@@ -37,7 +42,13 @@ pub struct Target {
     /// Where it tells how it does.
     pub health: HealthAt,
     /// How it does.
-    pub vitals: Vitals,
+    pub vitals: Arc<Vitals>,
+    found: Arc<Found>,
+}
+
+/// What was found of an engine, whatever is configured of it.
+#[derive(Debug, Default)]
+struct Found {
     /// A model that it serves, as it lists.
     first_model: Mutex<Option<String>>,
     heard: Mutex<Heard>,
@@ -48,6 +59,7 @@ pub struct Target {
     refuses_since: AtomicU64,
     /// Until when the engine asked to be left alone, nanoseconds.
     rest_until: AtomicU64,
+    process_start: Mutex<Option<f64>>,
 }
 
 /// Where an engine tells its load, and with which key.
@@ -150,11 +162,12 @@ impl Target {
         authorization: Option<hyper::header::HeaderValue>,
         has_configured_model: bool,
     ) -> Self {
-        let (backoff, failed, scrape_failures, rest_until, heard) = Default::default();
-        let vitals = Vitals::new(url.clone(), Rules::default());
+        let vitals = Arc::new(Vitals::new(url.clone(), Rules::default()));
         let metrics = MetricsAt { authorization: authorization.clone(), ..MetricsAt::default() };
         Self {
             id,
+            engine_id: EngineId::of(&url),
+            added_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             url,
             addr,
             authority,
@@ -163,14 +176,8 @@ impl Target {
             has_configured_model,
             metrics,
             health: HealthAt::default(),
-            first_model: Mutex::default(),
             vitals,
-            heard,
-            backoff,
-            failed,
-            scrape_failures,
-            rest_until,
-            refuses_since: AtomicU64::new(0),
+            found: Arc::default(),
         }
     }
 
@@ -179,6 +186,16 @@ impl Target {
     pub fn with_metrics(self, metrics: MetricsAt) -> Self {
         Self { metrics, ..self }
     }
+
+    /// The same engine, configured anew: what was found of it goes on.
+    #[must_use]
+    pub fn in_place_of(self, before: &Self) -> Self {
+        let (found, vitals) = (Arc::clone(&before.found), Arc::clone(&before.vitals));
+        Self { found, vitals, ..self }
+    }
+
+    /// Cuts what is in flight there.
+    pub fn cut(&self) {}
 
     /// The same, which tells elsewhere how it does.
     #[must_use]
@@ -189,12 +206,12 @@ impl Target {
     /// A model that it lists, if it does.
     #[must_use]
     pub fn first_model(&self) -> Option<String> {
-        self.first_model.lock().clone()
+        self.found.first_model.lock().clone()
     }
 
     /// Keeps a model that it lists.
     pub fn set_first_model(&self, model: Option<&String>) {
-        let mut first = self.first_model.lock();
+        let mut first = self.found.first_model.lock();
         if first.as_ref() != model {
             *first = model.cloned();
         }
@@ -203,23 +220,35 @@ impl Target {
     /// The same, judged by these rules.
     #[must_use]
     pub fn with_rules(self, rules: Rules) -> Self {
-        Self { vitals: Vitals::new(self.url.clone(), rules), ..self }
+        Self { vitals: Arc::new(Vitals::new(self.url.clone(), rules)), ..self }
     }
 
     /// What is known of its reports.
     #[must_use]
     pub fn heard(&self) -> Heard {
-        self.heard.lock().clone()
+        self.found.heard.lock().clone()
     }
 
     /// Keeps what is known of its reports.
     pub fn set_heard(&self, heard: Heard) {
-        *self.heard.lock() = heard;
+        *self.found.heard.lock() = heard;
+    }
+
+    /// When the engine's process started, as it said last, Unix seconds; of another router before, until it says it
+    /// to this one.
+    #[must_use]
+    pub fn process_start(&self) -> Option<f64> {
+        *self.found.process_start.lock()
+    }
+
+    /// Keeps when the engine's process started; returns what was known before.
+    pub fn set_process_start(&self, seconds: f64) -> Option<f64> {
+        self.found.process_start.lock().replace(seconds)
     }
 
     /// A connection failed: no requests there for a while, doubling from `min` to `max`. Returns until when.
     pub fn connect_failed(&self, now: Nanos, min: Duration, max: Duration) -> Nanos {
-        let mut b = self.backoff.lock();
+        let mut b = self.found.backoff.lock();
         b.failed_at = b.failed_at.max(now);
         // Failures of requests sent before the back-off began are one failure.
         if now >= b.until {
@@ -229,61 +258,62 @@ impl Target {
         }
         let until = b.until;
         drop(b);
-        self.failed.notify_one();
+        self.found.failed.notify_one();
         until
     }
 
     /// Waits for the next failed connection; one that failed since the last wait counts. One waiter only. Dropping
     /// the future loses nothing.
     pub async fn failure(&self) {
-        self.failed.notified().await;
+        self.found.failed.notified().await;
     }
 
     /// A question or request that was sent at `sent` found the engine there: no back-off, unless a connection failed
     /// since, which is the newer word.
     pub fn connect_succeeded(&self, sent: Nanos) {
-        let mut b = self.backoff.lock();
+        let mut b = self.found.backoff.lock();
         if b.failed_at <= sent {
             b.failures = 0;
             b.until = Nanos::default();
-            self.refuses_since.store(0, Ordering::Relaxed);
+            self.found.refuses_since.store(0, Ordering::Relaxed);
         }
     }
 
     /// Its port refused a connection.
     pub fn refused(&self, now: Nanos) {
         // The first of a row counts.
-        let _later = self.refuses_since.compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);
+        let _later =
+            self.found.refuses_since.compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// How long its port has refused connections, as far as it was tried; zero: it does not.
     #[must_use]
     pub fn refuses_for(&self, now: Nanos) -> Duration {
-        let since = self.refuses_since.load(Ordering::Relaxed);
+        let since = self.found.refuses_since.load(Ordering::Relaxed);
         Duration::from_nanos(if since == 0 { 0 } else { now.0.saturating_sub(since) })
     }
 
     /// Whether the back-off is over (or never was).
     #[must_use]
     pub fn may_try(&self, now: Nanos) -> bool {
-        now >= self.backoff.lock().until
+        now >= self.found.backoff.lock().until
     }
 
     /// When the back-off ends; in the past if there is none.
     #[must_use]
     pub fn backoff_until(&self) -> Nanos {
-        self.backoff.lock().until
+        self.found.backoff.lock().until
     }
 
     /// Counts a scrape that brought no usable report.
     pub fn count_scrape_failure(&self, why: ScrapeFailure) {
-        self.scrape_failures[why as usize].fetch_add(1, Ordering::Relaxed);
+        self.found.scrape_failures[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many scrapes failed so.
     #[must_use]
     pub fn scrape_failures(&self, why: ScrapeFailure) -> u64 {
-        self.scrape_failures[why as usize].load(Ordering::Relaxed)
+        self.found.scrape_failures[why as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -304,7 +334,7 @@ impl Registry {
 
     /// An engine asked to be left alone until then.
     pub fn rest(&self, target: &Target, until: Nanos) {
-        target.rest_until.fetch_max(until.0, Ordering::Relaxed);
+        target.found.rest_until.fetch_max(until.0, Ordering::Relaxed);
         self.rest_until.fetch_max(until.0, Ordering::Relaxed);
     }
 
@@ -315,7 +345,7 @@ impl Registry {
             return Vec::new();
         }
         let targets = self.targets.load();
-        targets.iter().filter(|t| now.0 < t.rest_until.load(Ordering::Relaxed)).map(|t| t.id).collect()
+        targets.iter().filter(|t| now.0 < t.found.rest_until.load(Ordering::Relaxed)).map(|t| t.id).collect()
     }
 
     /// All targets, in the order of the configuration.

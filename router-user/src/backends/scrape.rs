@@ -43,7 +43,6 @@ pub struct Scraper {
     asleep: bool,
     seats: Option<Signal<u32>>,
     started: Option<Instant>,
-    process_start_seconds: Option<f64>,
     /// Tokens of prompts that it has counted.
     counted: Option<f64>,
     said: Option<Finding>,
@@ -74,7 +73,6 @@ impl Scraper {
             asleep: false,
             seats: None,
             started: None,
-            process_start_seconds: None,
             counted: None,
             said: None,
             target,
@@ -96,7 +94,7 @@ impl Scraper {
 
     /// Forgets what an engine told that is gone, for the given reason: another one may come back.
     pub fn forget(&mut self, why: &str) {
-        (self.seats, self.process_start_seconds, self.counted, self.asleep) = Default::default();
+        (self.seats, self.counted, self.asleep) = Default::default();
         (self.engine, self.path) = (self.target.metrics.engine, usual_path(&self.target));
         self.may_move = may_move(&self.target);
         self.said = None;
@@ -195,10 +193,10 @@ impl Scraper {
     /// What is absent says nothing. Counts are looked at only where no time is told: sums over several processes may
     /// fall when one of them is missing.
     fn is_restart(&mut self, started: Option<f64>, counted: Option<f64>) -> bool {
-        let replace =
-            |kept: &mut Option<f64>, now: Option<f64>| now.and_then(|now| kept.replace(now)).zip(now);
-        let is_another = replace(&mut self.process_start_seconds, started).is_some_and(|(was, is)| was != is);
-        let counts_anew = replace(&mut self.counted, counted).is_some_and(|(was, is)| is < was);
+        let before = started.and_then(|now| self.target.set_process_start(now)).zip(started);
+        let is_another = before.is_some_and(|(was, is)| was != is);
+        let counted = counted.and_then(|now| self.counted.replace(now)).zip(counted);
+        let counts_anew = counted.is_some_and(|(was, is)| is < was);
         is_another || (counts_anew && started.is_none())
     }
 

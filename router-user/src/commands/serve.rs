@@ -1,13 +1,15 @@
-//! `unlatch serve`: a router until SIGTERM or SIGINT, then a drain within the deadline.
+//! `unlatch serve`: a router until SIGTERM or SIGINT, then a drain within the deadline. SIGHUP reads the configuration
+//! again.
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::{Router, RunningRouter};
 use crate::cli::{EXIT_INTERNAL, EXIT_USAGE, ServeArgs};
 use crate::observe;
-use crate::shutdown::Signals;
+use crate::shutdown::{Reloads, Signals};
 
 /// How often it is looked whether a worker died.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -16,12 +18,15 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// start; 70 internal.
 #[must_use]
 pub fn run(args: ServeArgs) -> ExitCode {
-    let config = match args.resolve() {
-        Ok(config) => config,
+    let (config, notices) = match args.resolve_with_notices() {
+        Ok(resolved) => resolved,
         Err(error) => return fail(&error, EXIT_USAGE),
     };
     if let Err(error) = observe::tracing::init(&config.log) {
         return fail(&error, EXIT_INTERNAL);
+    }
+    for notice in notices {
+        tracing::info!("{notice}");
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -29,25 +34,38 @@ pub fn run(args: ServeArgs) -> ExitCode {
     };
     let deadline = config.shutdown_deadline;
     // Before the router listens: a signal that comes early must drain too.
-    let mut signals = match runtime.block_on(async { Signals::new() }) {
-        Ok(signals) => signals,
+    let taken = runtime.block_on(async { Ok::<_, std::io::Error>((Signals::new()?, Reloads::new()?)) });
+    let (mut signals, mut reloads) = match taken {
+        Ok(taken) => taken,
         Err(error) => return fail(&error, EXIT_INTERNAL),
     };
-    let router = match Router::start(config) {
+    let router = match Router::start_from(config, Some(Box::new(move || args.resolve()))) {
         Ok(router) => router,
         Err(error) => return fail(&error, error.exit_code()),
     };
-    runtime.block_on(serve(router, &mut signals, deadline))
+    runtime.block_on(serve(router, &mut signals, &mut reloads, deadline))
 }
 
-async fn serve(router: RunningRouter, signals: &mut Signals, deadline: Duration) -> ExitCode {
-    tokio::select! {
-        // A signal first: a failed worker is cut by the drain all the same.
-        biased;
-        () = signals.next() => {}
-        () = failed(&router) => {
-            tracing::error!("a worker ended by itself");
-            return ExitCode::from(EXIT_INTERNAL);
+async fn serve(
+    router: RunningRouter,
+    signals: &mut Signals,
+    reloads: &mut Reloads,
+    deadline: Duration,
+) -> ExitCode {
+    loop {
+        tokio::select! {
+            // A signal first: a failed worker is cut by the drain all the same.
+            biased;
+            () = signals.next() => break,
+            () = reloads.next() => {
+                let reload = Arc::clone(router.reloader());
+                // What came of it is in the log.
+                let _logged = tokio::task::spawn_blocking(move || reload.reload()).await;
+            }
+            () = failed(&router) => {
+                tracing::error!("a worker ended by itself");
+                return ExitCode::from(EXIT_INTERNAL);
+            }
         }
     }
     tracing::info!(in_flight = router.in_flight(), deadline_s = deadline.as_secs_f64(), "draining");
@@ -78,12 +96,7 @@ async fn failed(router: &RunningRouter) {
 
 /// The error and its causes on one line of stderr.
 fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line = format!("{line}: {error}");
-        cause = error.source();
-    }
+    let line = crate::error::chain(error);
     // Nothing is left to do if stderr is closed.
     let _ = writeln!(std::io::stderr(), "unlatch: {line}");
     ExitCode::from(code)

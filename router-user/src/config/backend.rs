@@ -2,13 +2,15 @@
 //! lends. Messages never quote credentials.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
 use hyper::Uri;
+use router_common::limits::MAX_BACKENDS;
 use router_policy::BackendSpec;
 
 use super::values::{decimal, integer, statuses};
-use super::{BackendConfig, HealthConfig, MetricsConfig, Secret};
+use super::{BackendConfig, HealthConfig, Lookup, MetricsConfig, ModelType, Secret};
 use crate::backends::metrics_text::Engine;
 
 /// Characters of a label's key or value at most.
@@ -30,13 +32,32 @@ pub fn parse(text: &str, read: &dyn Fn(&Path) -> io::Result<String>) -> Result<B
         }
         set(&mut backend, key, value, read).map_err(|e| format!("{key}: {e}"))?;
     }
+    whole(backend)
+}
+
+/// A backend of which everything was set, if that fits together.
+pub(super) fn whole(backend: BackendConfig) -> Result<BackendConfig, String> {
     if backend.spec.model.is_none() && !backend.spec.aliases.is_empty() {
-        return Err("alias= needs model=".to_owned());
+        return Err("alias needs model".to_owned());
     }
     Ok(backend)
 }
 
-fn set(
+/// Adds a backend to a list of them.
+pub(super) fn add(all: &mut Vec<BackendConfig>, one: BackendConfig) -> Result<(), String> {
+    let same = |b: &BackendConfig| (&b.host, b.port, b.lookup) == (&one.host, one.port, one.lookup);
+    if all.iter().any(same) {
+        return Err(format!("{} is given twice; a second model of an engine is an alias", one.spec.url));
+    }
+    if all.len() == MAX_BACKENDS {
+        return Err(format!("more than {MAX_BACKENDS} backends"));
+    }
+    all.push(one);
+    Ok(())
+}
+
+/// Sets one key.
+pub(super) fn set(
     backend: &mut BackendConfig,
     key: &str,
     value: &str,
@@ -60,6 +81,13 @@ fn set(
             }
             Ok(())
         }
+        "types" => {
+            for name in value.split(';') {
+                backend.types.push(ModelType::parse(name)?);
+            }
+            spec.tasks = ModelType::tasks(&backend.types);
+            Ok(())
+        }
         "api-key-file" => once(&mut backend.api_key, key_in(value, read)?),
         "engine" => once(&mut backend.metrics.engine, Engine::parse(value).ok_or_else(engines)?),
         "metrics-path" => once(&mut backend.metrics.path, parse_path(value)?),
@@ -70,7 +98,7 @@ fn set(
         "metrics-key-file" => once(&mut backend.metrics.key, key_in(value, read)?),
         "health-path" => once(&mut backend.health.path, parse_path(value)?),
         "health-status" => once(&mut backend.health.statuses, statuses(value, ';')?),
-        _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, api-key-file, \
+        _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, types, api-key-file, \
                   engine, metrics-path, metrics-port, metrics-key-file, health-path, health-status)"
             .to_owned()),
     }
@@ -97,6 +125,11 @@ fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is no key:value"))?;
+    label(key, value)
+}
+
+/// A label within its bounds.
+pub(super) fn label(key: &str, value: &str) -> Result<(String, String), String> {
     if key.is_empty() || key.chars().count().max(value.chars().count()) > LABEL_CHARS_MAX {
         return Err(format!("`{key}` or its value has a wrong length"));
     }
@@ -112,17 +145,19 @@ fn parse_key(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(key.to_owned()))
 }
 
-fn from_url(text: &str) -> Result<BackendConfig, String> {
+/// A backend of which the URL is known.
+pub(super) fn from_url(text: &str) -> Result<BackendConfig, String> {
     let uri = text.parse::<Uri>().map_err(|_| "no URL like http://host:port".to_owned())?;
     let authority = uri.authority().map_or("", |a| a.as_str());
     if authority.contains('@') {
         return Err("the URL holds credentials; give a key by api-key-file=".to_owned());
     }
-    match uri.scheme_str() {
-        Some("http") => {}
+    let lookup = match uri.scheme_str() {
+        Some("http") => Lookup::Address,
+        Some("srv+http") => Lookup::Service,
         Some("https") => return Err(format!("`{text}`: TLS to backends is not available yet; use http://")),
         _ => return Err(format!("`{text}` is no URL like http://host:port")),
-    }
+    };
     if uri.query().is_some() || text.contains('#') {
         return Err(format!("`{text}`: a backend's URL has no query or fragment"));
     }
@@ -133,13 +168,18 @@ fn from_url(text: &str) -> Result<BackendConfig, String> {
     if host.is_empty() || port == Some(0) || (has_port_text && port.is_none()) {
         return Err(format!("`{text}`: host or port is missing or wrong"));
     }
+    if lookup == Lookup::Service && (has_port_text || host.parse::<IpAddr>().is_ok()) {
+        return Err(format!("`{text}`: of srv+http:// the DNS says hosts and ports; name the record alone"));
+    }
     let base_path = uri.path().trim_end_matches('/').to_owned();
-    let url = format!("http://{authority}{base_path}");
+    let url = format!("{}://{authority}{base_path}", uri.scheme_str().unwrap_or("http"));
     Ok(BackendConfig {
         spec: BackendSpec { url, ..BackendSpec::default() },
         host,
         port: port.unwrap_or(80),
+        lookup,
         base_path,
+        types: Vec::new(),
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),
@@ -149,7 +189,8 @@ fn from_url(text: &str) -> Result<BackendConfig, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BackendConfig, Engine, parse};
+    use super::{BackendConfig, Engine, Lookup, ModelType, parse};
+    use router_policy::Task;
     use std::io;
     use std::path::Path;
 
@@ -177,6 +218,13 @@ mod tests {
             ("http://[::1]:8000", "::1", 8000, "", "http://[::1]:8000"),
             ("http://[fd00::2]", "fd00::2", 80, "", "http://[fd00::2]"),
             ("http://h:1/a/b/", "h", 1, "/a/b", "http://h:1/a/b"),
+            (
+                "srv+http://_http._tcp.e.example/a",
+                "_http._tcp.e.example",
+                80,
+                "/a",
+                "srv+http://_http._tcp.e.example/a",
+            ),
         ] {
             let b = ok(text);
             assert_eq!(
@@ -187,16 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn a_service_names_its_record_alone() {
+        assert_eq!(ok("srv+http://_http._tcp.e.example").lookup, Lookup::Service);
+        assert_eq!(ok("http://e.example").lookup, Lookup::Address);
+        for text in ["srv+http://e.example:80", "srv+http://10.0.0.1", "srv+http://[::1]", "srv://e.example"]
+        {
+            assert!(parse(text, &read).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn options_are_read() {
         let b = ok(
             "http://h:1,model=m,alias=a,alias=b,max-in-flight=9,max-num-seqs=4,kv-tokens=5000,weight=0.5,\
-                    labels=zone:a;tier:b,api-key-file=key",
+                    labels=zone:a;tier:b,types=chat;rerank,api-key-file=key",
         );
         assert_eq!(b.spec.model.as_deref(), Some("m"));
         assert_eq!(b.spec.aliases, ["a", "b"]);
         assert_eq!((b.spec.max_in_flight, b.spec.max_num_seqs), (Some(9), Some(4)));
         assert_eq!((b.spec.kv_tokens, b.spec.weight), (Some(5000), Some(0.5)));
         assert_eq!(b.labels, [("zone".to_owned(), "a".to_owned()), ("tier".to_owned(), "b".to_owned())]);
+        assert_eq!(b.types, [ModelType::Chat, ModelType::Rerank]);
+        let tasks = [Task::Generate, Task::Score, Task::Embed].map(|t| b.spec.tasks.has(t));
+        assert_eq!(tasks, [true, true, false]);
         assert_eq!(b.api_key.unwrap().reveal(), "sk-secret");
         assert!(b.metrics.engine.is_none() && b.metrics.path.is_none() && b.metrics.port.is_none());
         let m = ok("http://h:1,engine=triton,metrics-path=/m,metrics-port=8002,metrics-key-file=key").metrics;
@@ -225,6 +286,7 @@ mod tests {
             ("http://h,max-num-seqs=x", "whole number"),
             ("http://h,weight=0", "no number"),
             ("http://h,labels=x", "key:value"),
+            ("http://h,types=chat;chats", "`chats` is none of chat, completion"),
             ("http://h,engine=vlm", "none of vllm, sglang"),
             ("http://h,metrics-path=metrics", "no path"),
             ("http://h,metrics-path=/a b", "no path"),

@@ -7,25 +7,64 @@ const fn one(name: &'static str, value: &'static str, default: &'static str, hel
 }
 
 /// Every key, in the order of the help.
-pub const KEYS: [Key; 80] = [
+pub const KEYS: &[Key] = &[
     one("listen", "ADDR", "0.0.0.0:8001", "Data plane: address and port; port 0 takes a free one"),
     one(
         "admin-listen",
-        "ADDR",
+        "ADDR|unix:PATH",
         "127.0.0.1:8002",
-        "Metrics, health and status: address and port; port 0 takes a free one",
+        "Metrics, health, status page and administration: address and port (port 0 takes a free one), or a Unix socket of mode \
+        0600, over which changing calls need no token",
+    ),
+    one(
+        "admin-token-file",
+        "FILE",
+        "",
+        "File with the token, 16 to 4096 printable characters, that changing calls over TCP need; read again at a \
+        reload. Without it they are refused",
     ),
     Key {
         name: "backend",
         value: "URL[,KEY=VALUE…]",
         default: "",
         arity: Arity::Many,
-        help: "An engine: http://HOST[:PORT][/BASE], then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
-               kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], api-key-file=; of its metrics: engine= (vllm, \
+        help: "An engine: http://HOST[:PORT][/BASE], or srv+http://RECORD[/BASE] of which SRV records say host, port and weight; then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
+               kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], types=T[;T…] (chat, completion, vision, messages, \
+               embeddings, rerank, score, transcription; else it gets every path), api-key-file=; of its metrics: engine= (vllm, \
                sglang, tgi, llamacpp, trtllm, triton; else as the text shows), metrics-path= (else /metrics below BASE), \
                metrics-port=, metrics-key-file= (else its api-key-file, at its own port only); health-path=, \
                health-status= (one or more, like 200;204) as the keys of these names. At most 256; none: every \
                request is answered 503",
+    },
+    Key {
+        name: "backends-file",
+        value: "FILE",
+        default: "",
+        arity: Arity::Many,
+        help: "A list of further engines, read again when it changes: .toml, .json, .yaml or .yml, at most 1MiB; each \
+               entry a text as for backend, or a table of its keys with url",
+    },
+    Key {
+        name: "dns-server",
+        value: "IP[:PORT]",
+        default: "",
+        arity: Arity::Many,
+        help: "Ask this server for names, as they are, instead of those of /etc/resolv.conf",
+    },
+    one(
+        "dns-ttl-min",
+        "DUR",
+        "1s",
+        "A name is asked for again when its TTL ends, but not sooner, 100ms to 1h; after a failure first, then twice as \
+         long each time, up to 10s",
+    ),
+    one("dns-ttl-max", "DUR", "60s", "The same, but not later, dns-ttl-min to 24h"),
+    Key {
+        name: "model-alias",
+        value: "ALIAS:MODEL",
+        default: "",
+        arity: Arity::Many,
+        help: "A name that stands for a model: the engine is sent the model's name in its place; at most 1024",
     },
     one(
         "policy",
@@ -54,6 +93,13 @@ pub const KEYS: [Key; 80] = [
         "1s",
         "Time between two questions to an engine, 100ms to 1h; /metrics of llama.cpp is \
         asked no more often than every 2s",
+    ),
+    one(
+        "probe",
+        "WHAT",
+        "models",
+        "What an engine is asked to see whether it serves: models (the list of its models), or inference (also a \
+         request of one token, of its first type)",
     ),
     one("workers", "N", "", "Threads of the data plane, 1 to 1024 [default: the cores]"),
     one("request-stats-window", "DUR", "60s", "Window of lowest-qps, 1s to 1h"),
@@ -86,6 +132,20 @@ pub const KEYS: [Key; 80] = [
         "/run/unlatch/gossip",
         "Router processes of this host that share it tell each other which prompts they placed where; must be this user's \
         alone, and is made if need be; without it, or off: nobody is told",
+    ),
+    one(
+        "state-dir",
+        "DIR",
+        "",
+        "Save here what the engines hold and have taught, so that a restart is warm; must be this user's alone, and is \
+        made if need be; routers that share it have a file each [default: nothing is saved]",
+    ),
+    one("state-interval", "DUR", "1m", "state-dir only: from save to save, 1s to 24h; 0: at the end only"),
+    one(
+        "state-max-age",
+        "DUR",
+        "1h",
+        "state-dir only: what was saved of an engine longer ago is not used, 1s to 24h: others may have used its cache since",
     ),
     one(
         "suspect-after",
@@ -140,6 +200,19 @@ pub const KEYS: [Key; 80] = [
         arity: Arity::Switch,
         help: "Add x-unlatch-backend and x-unlatch-decision to responses",
     },
+    one(
+        "compat",
+        "NAME",
+        "",
+        "On the data port also what clients of another router ask for: vllm (the production stack's /engines, /metrics \
+         and ?id=) [default: nothing]",
+    ),
+    one(
+        "metrics-compat",
+        "NAME",
+        "",
+        "In /metrics also another router's names: vllm (the production stack's) [default: none]",
+    ),
     one("seed", "N", "", "Seed of the policy's random choices [default: from the operating system]"),
     one(
         "shutdown-deadline",
@@ -147,6 +220,13 @@ pub const KEYS: [Key; 80] = [
         "30s",
         "After SIGTERM requests in flight have this long to end, 0s to 1h; 0s: they \
         are cut at once",
+    ),
+    one(
+        "drain-deadline",
+        "DUR",
+        "10m",
+        "Requests in flight at a backend that leaves the fleet have this long to end, 0s to 24h; 0s: they are cut at \
+        once",
     ),
     one("body-bytes-max", "BYTES", "64MiB", "One request body, 1 byte to 1GiB; beyond it 413"),
     one(
@@ -176,6 +256,12 @@ pub const KEYS: [Key; 80] = [
         "X",
         "0.2",
         "Such retries per request over time, 0 to 1; at most 10 saved up; 0: none",
+    ),
+    one(
+        "reroutes-max",
+        "N",
+        "255",
+        "Times that a request no engine answered is placed anew, each time elsewhere, 0 to 255; 0: never",
     ),
     one(
         "stream-idle-timeout",

@@ -2,8 +2,9 @@
 //! It does not read the command line ([`crate::cli`] does) and acts on nothing. Invariant: a [`Config`] that came
 //! out of [`resolve`] is within the bounds the help states.
 
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
@@ -13,26 +14,57 @@ use crate::backends::health::Rules;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
+mod admin;
 pub mod backend;
+pub mod backends_file;
+pub mod document;
 pub mod file;
 mod keys;
+pub mod model_type;
+pub mod production_stack;
 pub mod resolve;
 pub mod settings;
 pub mod values;
 
-pub use settings::ConfigError;
+pub use admin::AdminListen;
+pub use backends_file::BackendsFile;
+pub use model_type::ModelType;
+pub use settings::{ConfigError, Settings};
+
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, is larger, or is no text.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes")));
+    }
+    Ok(text)
+}
 
 /// Everything `unlatch serve` was asked for, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Data plane.
     pub listen: SocketAddr,
-    /// Metrics, health, status.
-    pub admin_listen: SocketAddr,
+    /// Metrics, health, status, administration.
+    pub admin_listen: AdminListen,
+    /// File with the token that changing calls need; `None` = over TCP there are none.
+    pub admin_token_file: Option<PathBuf>,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
+    /// Files with further engines.
+    pub backends_files: Vec<BackendsFile>,
+    /// How names are asked for.
+    pub dns: DnsConfig,
+    /// Names that stand for models, and those.
+    pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
+    /// How engines are asked whether they serve.
+    pub probes: ProbeKind,
     /// Threads of the data plane, at least 1.
     pub workers: usize,
     /// Kernel counting.
@@ -41,6 +73,8 @@ pub struct Config {
     pub edge: EdgeConfig,
     /// Where the host's router processes tell each other their placements; `None` = they do not.
     pub gossip_dir: Option<PathBuf>,
+    /// Warm restarts.
+    pub state: StateConfig,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// File that decision records are appended to; `None` = none are kept.
@@ -49,6 +83,10 @@ pub struct Config {
     pub session_key: String,
     /// Whether responses carry `x-unlatch-backend` and `x-unlatch-decision`.
     pub debug_headers: bool,
+    /// Whose ways are offered on the data port beside our own.
+    pub compat: Option<Compat>,
+    /// Whose names of metrics are exported beside our own.
+    pub metrics_compat: Option<Compat>,
     /// How engines are probed and judged.
     pub probe: ProbeConfig,
     /// Bounds.
@@ -59,6 +97,10 @@ pub struct Config {
     pub seed: Option<u64>,
     /// What is logged.
     pub log: LogConfig,
+    /// How long requests in flight at a backend that leaves the fleet may take to end.
+    pub drain_deadline: Duration,
+    /// The texts it was read from, by which a later one is compared with it.
+    pub settings: Settings,
 }
 
 impl Default for Config {
@@ -66,24 +108,51 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8001)),
-            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)).into(),
+            admin_token_file: None,
             backends: Vec::new(),
+            backends_files: Vec::new(),
+            dns: DnsConfig::default(),
+            model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
+            probes: ProbeKind::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
             gossip_dir: Some(PathBuf::from("/run/unlatch/gossip")),
+            state: StateConfig::default(),
             proxy_paths: Vec::new(),
             record: None,
             session_key: "x-session-id".to_owned(),
             debug_headers: false,
+            compat: None,
+            metrics_compat: None,
             probe: ProbeConfig::default(),
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
             log: LogConfig::default(),
+            drain_deadline: Duration::from_secs(600),
+            settings: Settings::default(),
         }
     }
+}
+
+/// How engines are asked whether they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// For their list of models.
+    #[default]
+    Models,
+    /// For a token too, by the path of their first type.
+    Inference,
+}
+
+/// Whose ways are offered beside our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    /// The router of the vLLM production stack.
+    Vllm,
 }
 
 /// What is logged, and how.
@@ -141,8 +210,35 @@ pub enum LogFormat {
     Json,
 }
 
+/// How names are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// The servers that are asked; none: those of `/etc/resolv.conf`.
+    pub servers: Vec<SocketAddr>,
+    /// The soonest a name is asked for again, and the first back-off of one that failed.
+    pub ttl_min: Duration,
+    /// The latest.
+    pub ttl_max: Duration,
+}
+
+impl Default for DnsConfig {
+    fn default() -> Self {
+        Self { servers: Vec::new(), ttl_min: Duration::from_secs(1), ttl_max: Duration::from_secs(60) }
+    }
+}
+
+/// What the host of a backend's URL is asked for in the DNS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lookup {
+    /// Its addresses; the port is the URL's.
+    #[default]
+    Address,
+    /// Its SRV records, each a host and a port; the URL's port means nothing.
+    Service,
+}
+
 /// One engine as configured. A name that resolves to several addresses becomes several backends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BackendConfig {
     /// What the policy is told.
     pub spec: BackendSpec,
@@ -150,8 +246,12 @@ pub struct BackendConfig {
     pub host: String,
     /// Port of the URL; 80 when absent.
     pub port: u16,
+    /// What the host is asked for.
+    pub lookup: Lookup,
     /// Path of the URL, put before every request's path; no trailing slash.
     pub base_path: String,
+    /// What its model is for; empty = not known. What it is asked for follows from it (`spec.tasks`).
+    pub types: Vec<ModelType>,
     /// Labels from configuration.
     pub labels: Vec<(String, String)>,
     /// Key sent as `Authorization: Bearer …` instead of the client's.
@@ -163,7 +263,7 @@ pub struct BackendConfig {
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsConfig {
     /// Whose names they are; `None` = as the text shows.
     pub engine: Option<Engine>,
@@ -176,7 +276,7 @@ pub struct MetricsConfig {
 }
 
 /// Where an engine tells how it does, as far as that is not as for all.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealthConfig {
     /// The path, below the backend's.
     pub path: Option<String>,
@@ -292,6 +392,23 @@ impl Default for KernelConfig {
     }
 }
 
+/// Warm restarts.
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    /// Where states are saved; `None` = nowhere.
+    pub dir: Option<PathBuf>,
+    /// From save to save; `None` = at the end only.
+    pub interval: Option<Duration>,
+    /// What was saved of an engine longer ago is not used.
+    pub max_age: Duration,
+}
+
+impl Default for StateConfig {
+    fn default() -> Self {
+        Self { dir: None, interval: Some(Duration::from_secs(60)), max_age: Duration::from_secs(3600) }
+    }
+}
+
 /// The edge guard.
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
@@ -332,6 +449,8 @@ pub struct Limits {
     pub retry_statuses: Vec<u16>,
     /// Such retries per request, over time.
     pub retry_budget: f64,
+    /// Times that a request is placed anew after a backend could not be reached or refused it.
+    pub reroutes_max: u8,
     /// Longest silence within an answer, if there is a limit.
     pub stream_idle_timeout: Option<Duration>,
     /// Silence within a stream of events after which a comment is sent, if one is.
@@ -359,6 +478,7 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(5),
             retry_statuses: vec![429, 503],
             retry_budget: 0.2,
+            reroutes_max: u8::MAX,
             stream_idle_timeout: Some(Duration::from_secs(600)),
             sse_keepalive: None,
             idle_conns_max: 256,

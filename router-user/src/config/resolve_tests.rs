@@ -8,7 +8,10 @@ use super::super::{Config, KernelConfig, KernelMode, Limits, LogFormat, LogLevel
 use super::{ConfigError, Host, resolve};
 
 fn host() -> Host<'static> {
-    Host { cores: 3, read: &|_| Ok("sk-x".to_owned()) }
+    Host {
+        cores: 3,
+        read: &|path| Ok(if path.ends_with("b.yaml") { "- http://a\n" } else { "sk-x" }.to_owned()),
+    }
 }
 
 fn flags(given: &[(&str, &str)]) -> Settings {
@@ -39,11 +42,18 @@ fn every_key_has_an_effect() {
     let values = [
         ("listen", "127.0.0.1:1"),
         ("admin-listen", "[::1]:2"),
+        ("admin-token-file", "/t"),
         ("backend", "http://h:1"),
+        ("backends-file", "/b.yaml"),
+        ("dns-server", "127.0.0.1:5300"),
+        ("dns-ttl-min", "2s"),
+        ("dns-ttl-max", "9s"),
+        ("model-alias", "a:m"),
         ("policy", "random"),
         ("prefix-min-match", "512"),
         ("fallback", "lowest-qps"),
         ("scrape-interval", "2s"),
+        ("probe", "inference"),
         ("workers", "7"),
         ("request-stats-window", "30s"),
         ("kernel", "off"),
@@ -52,6 +62,9 @@ fn every_key_has_an_effect() {
         ("kernel-hook", "tcx"),
         ("kernel-dev", "eth0"),
         ("gossip-dir", "off"),
+        ("state-dir", "/s"),
+        ("state-interval", "0"),
+        ("state-max-age", "5m"),
         ("suspect-after", "3s"),
         ("edge-dev", "lo"),
         ("edge-deny", "203.0.113.0/24"),
@@ -60,8 +73,11 @@ fn every_key_has_an_effect() {
         ("edge-syn-burst", "9"),
         ("proxy-path", "/pooling"),
         ("debug-headers", "true"),
+        ("compat", "vllm"),
+        ("metrics-compat", "vllm"),
         ("seed", "9"),
         ("shutdown-deadline", "0"),
+        ("drain-deadline", "1m"),
         ("body-bytes-max", "1KiB"),
         ("bodies-total-bytes-max", "1MiB"),
         ("head-bytes-max", "8KiB"),
@@ -70,6 +86,7 @@ fn every_key_has_an_effect() {
         ("connect-timeout", "1s"),
         ("retry-statuses", "none"),
         ("retry-budget", "0"),
+        ("reroutes-max", "3"),
         ("stream-idle-timeout", "0"),
         ("sse-keepalive", "15s"),
         ("idle-conns-max", "0"),
@@ -118,7 +135,11 @@ fn every_key_has_an_effect() {
         ("log-level", "debug"),
         ("log-format", "json"),
     ];
-    assert_eq!(values.map(|(name, _)| name), KEYS.map(|k| k.name), "the table lists every key");
+    assert_eq!(
+        values.map(|(name, _)| name).to_vec(),
+        KEYS.iter().map(|k| k.name).collect::<Vec<_>>(),
+        "the table lists every key"
+    );
     let default = format!("{:?}", read(&[]).unwrap());
     for (name, text) in values {
         // One of them needs the other.
@@ -133,6 +154,7 @@ fn every_key_has_an_effect() {
         (c.kernel.mode, c.log.level, c.log.format),
         (KernelMode::Off, LogLevel::Debug, LogFormat::Json)
     );
+    assert_eq!(c.drain_deadline, Duration::from_secs(60));
     assert_eq!((c.seed, c.shutdown_deadline, c.limits.head_bytes_max), (Some(9), Duration::ZERO, 8192));
 }
 
@@ -141,7 +163,13 @@ fn wrong_values_name_their_flag() {
     for (name, text) in [
         ("listen", "localhost"),
         ("listen", ""),
+        ("model-alias", "a"),
+        ("model-alias", "a:"),
         ("policy", "best"),
+        ("probe", "health"),
+        ("compat", "sglang"),
+        ("metrics-compat", ""),
+        ("reroutes-max", "256"),
         ("fallback", "random"),
         ("scrape-interval", "0"),
         ("scrape-interval", "10"),
@@ -152,6 +180,8 @@ fn wrong_values_name_their_flag() {
         ("kernel-dev", "a/b"),
         ("pin-dir", "rel"),
         ("gossip-dir", "rel"),
+        ("state-dir", "rel"),
+        ("state-max-age", "0"),
         ("proxy-path", "x"),
         ("proxy-path", "/a%2f"),
         ("debug-headers", "1"),
@@ -169,9 +199,24 @@ fn wrong_values_name_their_flag() {
         ("session-key", ""),
         ("log-level", "loud"),
         ("backend", "h"),
+        ("backends-file", "/b.txt"),
+        ("dns-server", "dns.example"),
+        ("dns-ttl-max", "10ms"),
     ] {
         let e = read(&[(name, text)]).unwrap_err().to_string();
         assert!(e.starts_with(&format!("--{name}: ")), "{e}");
+    }
+}
+
+#[test]
+fn an_alias_stands_for_one_model_and_for_no_other_alias() {
+    let both = |a: &'static str, b: &'static str| read(&[("model-alias", a), ("model-alias", b)]);
+    assert_eq!(both("a:m:7b", "a:m:7b").unwrap().model_aliases, [("a".to_owned(), "m:7b".to_owned())]);
+    assert!(both("m:m", "n:n").unwrap().model_aliases.is_empty());
+    for (a, b, part) in
+        [("a:m", "a:n", "two models"), ("a:b", "b:c", "an alias itself"), ("b:c", "a:b", "an alias itself")]
+    {
+        assert!(both(a, b).unwrap_err().message.contains(part), "{a} {b}");
     }
 }
 

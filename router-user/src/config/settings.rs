@@ -128,6 +128,14 @@ impl Settings {
         self
     }
 
+    /// The keys whose texts differ, in the order of [`KEYS`].
+    #[must_use]
+    pub fn differ(&self, other: &Self) -> Vec<&'static str> {
+        let texts =
+            |of: &Self, key: &Key| of.all(key.name).iter().map(|s| s.text.clone()).collect::<Vec<_>>();
+        KEYS.iter().filter(|key| texts(self, key) != texts(other, key)).map(|key| key.name).collect()
+    }
+
     /// What was given for a key.
     #[must_use]
     pub fn all(&self, name: &str) -> &[Setting] {

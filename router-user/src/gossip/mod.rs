@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
+use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use router_common::BackendAddr;
 use router_policy::BackendId;
@@ -45,10 +46,23 @@ struct Shared {
     place: Place,
     peers: Arc<Peers>,
     metrics: Arc<Metrics>,
+    /// This process's backends; of others nothing is told or heard.
+    rows: ArcSwap<Rows>,
     ending: AtomicBool,
 }
 
+/// Rows and where they are; rows mean nothing to other processes.
+pub type Rows = Vec<(BackendId, BackendAddr)>;
+
 impl Shared {
+    fn addr_of(&self, id: BackendId) -> Option<BackendAddr> {
+        self.rows.load().iter().find(|(row, _)| *row == id).map(|(_, addr)| *addr)
+    }
+
+    fn row_of(&self, addr: &BackendAddr) -> Option<BackendId> {
+        self.rows.load().iter().find(|(_, at)| at == addr).map(|(id, _)| *id)
+    }
+
     fn is_ending(&self) -> bool {
         self.ending.load(Relaxed)
     }
@@ -73,24 +87,25 @@ impl Joined {
         HashKey::new(self.0.key.0)
     }
 
-    /// Starts to tell and to listen. `backends` names this process's rows; of others nothing is heard.
+    /// Starts to tell and to listen, of no backend until [`Gossip::set_rows`].
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn start(
-        self,
-        backends: Vec<(BackendId, BackendAddr)>,
-        heard: Box<Heard>,
-        series: &mut Registry,
-    ) -> io::Result<Gossip> {
+    pub fn start(self, heard: Box<Heard>, series: &mut Registry) -> io::Result<Gossip> {
         let peers = Arc::new(Peers::default());
         let metrics = Arc::new(Metrics::new(series, &peers));
         let (outbox, inbox) = outbox::outbox(Arc::clone(&peers), Arc::clone(&metrics));
-        let shared = Arc::new(Shared { place: self.0, peers, metrics, ending: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            place: self.0,
+            peers,
+            metrics,
+            rows: ArcSwap::default(),
+            ending: AtomicBool::new(false),
+        });
         let mut gossip = Gossip { shared: Arc::clone(&shared), outbox, threads: Vec::new() };
-        let receiver = Receiver::new(Arc::clone(&shared), &backends, heard);
+        let receiver = Receiver::new(Arc::clone(&shared), heard);
         gossip.threads.push(spawn("unlatch-hear", move || receiver.run())?);
-        let sender = Sender::new(shared, backends);
+        let sender = Sender::new(shared);
         gossip.threads.push(spawn("unlatch-tell", move || sender.run(&inbox))?);
         Ok(gossip)
     }
@@ -109,6 +124,11 @@ pub struct Gossip {
 }
 
 impl Gossip {
+    /// Whose placements are told and heard from now on.
+    pub fn set_rows(&self, rows: Rows) {
+        self.shared.rows.store(Arc::new(rows));
+    }
+
     /// Where placements go in.
     #[must_use]
     pub const fn outbox(&self) -> &Outbox {

@@ -1,12 +1,9 @@
 //! The thread that listens to the others.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
 
-use router_common::BackendAddr;
-use router_policy::BackendId;
 use router_policy::prefix::BlockHash;
 
 use super::metrics::Lost;
@@ -18,15 +15,13 @@ use crate::clock;
 /// The listener.
 pub(super) struct Receiver {
     shared: Arc<Shared>,
-    rows: HashMap<BackendAddr, BackendId>,
     heard: Box<Heard>,
     blocks: Vec<BlockHash>,
 }
 
 impl Receiver {
-    pub(super) fn new(shared: Arc<Shared>, addrs: &[(BackendId, BackendAddr)], heard: Box<Heard>) -> Self {
-        let rows = addrs.iter().map(|&(id, addr)| (addr, id)).collect();
-        Self { shared, rows, heard, blocks: Vec::with_capacity(wire::BLOCKS_MAX) }
+    pub(super) fn new(shared: Arc<Shared>, heard: Box<Heard>) -> Self {
+        Self { shared, heard, blocks: Vec::with_capacity(wire::BLOCKS_MAX) }
     }
 
     /// Until the socket is shut.
@@ -54,7 +49,7 @@ impl Receiver {
             self.shared.peers.listens(number, true);
         }
         for placement in placements {
-            let Some(&id) = self.rows.get(&placement.addr) else {
+            let Some(id) = self.shared.row_of(&placement.addr) else {
                 metrics.lost(Lost::UnknownBackend, 1);
                 continue;
             };

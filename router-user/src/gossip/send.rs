@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use router_common::BackendAddr;
-use router_policy::BackendId;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketAddrUnix, sendto};
 
@@ -24,21 +22,20 @@ const PATIENCE: [Duration; 3] =
 /// How often those are greeted who are not known to listen; whoever starts greets all at once.
 const GREETING: Duration = Duration::from_secs(1);
 
-/// The sender. `addrs` names this process's rows.
+/// The sender.
 pub(super) struct Sender {
     shared: Arc<Shared>,
-    addrs: Vec<(BackendId, BackendAddr)>,
     sockets: Vec<Option<SocketAddrUnix>>,
     datagram: Datagram,
 }
 
 impl Sender {
     /// Greets the others.
-    pub(super) fn new(shared: Arc<Shared>, addrs: Vec<(BackendId, BackendAddr)>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         let own = shared.place.number;
         let socket = |number| SocketAddrUnix::new(shared.place.path(number)).ok().filter(|_| number != own);
         let sockets = (0..MEMBERS).map(socket).collect();
-        let mut sender = Self { shared, addrs, sockets, datagram: Datagram::new() };
+        let mut sender = Self { shared, sockets, datagram: Datagram::new() };
         sender.greet();
         sender
     }
@@ -81,7 +78,7 @@ impl Sender {
     }
 
     fn add(&mut self, waiting: &Waiting) {
-        let Some(&(_, addr)) = self.addrs.iter().find(|(id, _)| *id == waiting.backend) else { return };
+        let Some(addr) = self.shared.addr_of(waiting.backend) else { return };
         if !self.datagram.add(addr, waiting.at, &waiting.blocks) {
             self.send();
             self.datagram.add(addr, waiting.at, &waiting.blocks);

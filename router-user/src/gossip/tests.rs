@@ -37,7 +37,8 @@ fn member(dir: &Path, ports: &[u16]) -> (Gossip, Heard) {
     let (tell, heard) = mpsc::channel();
     let rows = ports.iter().enumerate().map(|(at, &port)| (row(at), addr(port))).collect();
     let take = Box::new(move |id, blocks: &[BlockHash]| tell.send((id, blocks.to_vec())).unwrap());
-    let gossip = join(dir, [7; KEY_BYTES]).unwrap().start(rows, take, &mut Registry::default()).unwrap();
+    let gossip = join(dir, [7; KEY_BYTES]).unwrap().start(take, &mut Registry::default()).unwrap();
+    gossip.set_rows(rows);
     (gossip, heard)
 }
 

@@ -3,6 +3,7 @@
 //! Unknown is never shown as zero: in JSON it is `null` with the reason, as a gauge it is absent. Labels come from
 //! configuration only.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::encode::{counters, gauges};
 use super::reports;
 use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::health::Cause;
-use crate::backends::{Heard, ScrapeFailure};
+use crate::backends::{EngineId, Heard, ScrapeFailure};
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
 pub trait StatusSource: Send + Sync {
@@ -40,6 +41,8 @@ pub struct Status {
     pub kernel: KernelStatus,
     /// The prefix index as a whole.
     pub index: IndexStatus,
+    /// What requests counted.
+    pub requests: Requests,
     /// The backends, in the order of their configuration.
     pub backends: Vec<BackendStatus>,
 }
@@ -53,6 +56,15 @@ pub struct IndexStatus {
     pub bytes: usize,
     /// What it refused or dropped.
     pub counters: TrieCounters,
+}
+
+/// What requests counted since the start, for people; metrics have more of it.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    /// Requests placed, by reason.
+    pub decisions: Vec<(&'static str, u64)>,
+    /// First bytes by the time they took: upper bounds in seconds (`None` = no bound), and how many took no longer.
+    pub ttft_buckets: Vec<(Option<f64>, u64)>,
 }
 
 /// Counting in the kernel.
@@ -75,6 +87,8 @@ pub struct BackendStatus {
     pub pool: String,
     /// What the policy holds of it.
     pub snapshot: BackendSnapshot,
+    /// Requests placed there since the start.
+    pub placed: u64,
     /// When its back-off ends; in the past if there is none.
     pub backoff_until: Nanos,
     /// Scrapes that brought no usable report, in the order of [`ScrapeFailure::ALL`].
@@ -87,6 +101,23 @@ pub struct BackendStatus {
     pub kernel: Option<KernelRow>,
     /// Whether that is a bad sign.
     pub suspect: Option<Suspicion>,
+    /// Who names it: the configuration, a file, a name, an operator; `None` = nobody any more.
+    pub source: Option<String>,
+    /// How far its drain is, while it drains.
+    pub drain: Option<DrainStatus>,
+}
+
+/// A drain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DrainStatus {
+    /// Since when, seconds.
+    pub seconds: f64,
+    /// When what is left is cut, seconds from now; not below 0; `None` = never.
+    pub left_seconds: Option<f64>,
+    /// Whether it is to leave the fleet, or stays as it is on an operator's word.
+    pub is_leaving: bool,
+    /// Whether nothing of this router is in flight there any more.
+    pub is_done: bool,
 }
 
 /// The pool of a backend, for labels: its configured model, or `default`.
@@ -99,6 +130,9 @@ impl BackendStatus {
     /// Its state as one word.
     #[must_use]
     pub fn state(&self, now: Nanos) -> &'static str {
+        if self.snapshot.draining {
+            return "draining";
+        }
         match (self.snapshot.ready, now < self.backoff_until) {
             (true, _) => self.snapshot.trust.as_str(),
             (false, true) => "backed_off",
@@ -111,7 +145,7 @@ impl BackendStatus {
         u64::from(self.snapshot.own.requests) + u64::from(self.snapshot.others.requests)
     }
 
-    fn json(&self, now: Nanos) -> Value {
+    pub(super) fn json(&self, now: Nanos) -> Value {
         let s = &self.snapshot;
         let (seats, seats_source) = seats(s.seats);
         let models = match &s.models {
@@ -123,12 +157,14 @@ impl BackendStatus {
         json!({
             "row": self.id.index(),
             "url": self.url,
+            "engine_id": EngineId::of(&self.url).to_string(),
             "pool": self.pool,
             "state": self.state(now),
             "ready": s.ready,
             "held_against": self.held_against.map(Cause::as_str),
             "backoff_seconds": if backoff > 0.0 { json!(backoff) } else { Value::Null },
             "models": models,
+            "placed": self.placed,
             "in_flight": { "own": s.own.requests, "others": s.others.requests },
             "q_tokens": { "own": s.own.q_tokens, "others": s.others.q_tokens },
             "c_tokens": { "own": s.own.c_tokens, "others": s.others.c_tokens },
@@ -145,6 +181,8 @@ impl BackendStatus {
             "chars_per_token": learned(s.chars_per_token),
             "index_blocks": s.index_blocks,
             "scrape_failures": failures.map(|(why, n)| (why.as_str().to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+            "source": self.source,
+            "drain": self.drain.as_ref().map(drain),
             "suspect": self.suspect.as_ref().map(suspicion),
             "kernel": self.kernel.as_ref().map(|row| kernel_row(row, self.in_flight())),
         })
@@ -152,10 +190,21 @@ impl BackendStatus {
 }
 
 impl Status {
-    /// Whether a request could be placed now.
+    /// Whether every pool has a backend for a request that came now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        !self.is_draining && self.backends.iter().any(|b| b.snapshot.ready)
+        !self.is_draining && !self.backends.is_empty() && self.pools_without_ready().is_empty()
+    }
+
+    /// The pools of which no backend is ready, sorted; a pool of which all are leaving is none any more.
+    #[must_use]
+    pub fn pools_without_ready(&self) -> Vec<&str> {
+        let pools = |is_in: fn(&BackendStatus) -> bool| -> BTreeSet<&str> {
+            self.backends.iter().filter(|b| is_in(b)).map(|b| b.pool.as_str()).collect()
+        };
+        let stays = pools(|b| !b.drain.is_some_and(|drain| drain.is_leaving));
+        let ready = pools(|b| b.snapshot.ready && !b.snapshot.draining);
+        stays.difference(&ready).copied().collect()
     }
 
     /// The state as JSON.
@@ -167,6 +216,8 @@ impl Status {
             "policy": self.policy.as_str(),
             "uptime_seconds": self.uptime.as_secs_f64(),
             "ready": self.is_ready(),
+            "draining": self.is_draining,
+            "pools_without_ready": self.pools_without_ready(),
             "kernel": { "line": self.kernel.line, "attached": programs.collect::<serde_json::Map<_, _>>() },
             "index": { "blocks": self.index.blocks, "bytes": self.index.bytes },
             "backends": self.backends.iter().map(|b| b.json(self.now)).collect::<Vec<_>>(),
@@ -174,7 +225,7 @@ impl Status {
     }
 }
 
-fn signal<T: Copy + Into<Value>>(signal: &Signal<T>, now: Nanos) -> Value {
+pub(super) fn signal<T: Copy + Into<Value>>(signal: &Signal<T>, now: Nanos) -> Value {
     match signal {
         Signal::Known { value, .. } => {
             json!({ "value": (*value).into(), "age_seconds": signal.age_seconds(now) })
@@ -191,11 +242,16 @@ fn suspicion(suspicion: &Suspicion) -> Value {
     })
 }
 
+fn drain(drain: &DrainStatus) -> Value {
+    let DrainStatus { seconds, left_seconds, is_leaving, is_done } = drain;
+    json!({ "seconds": seconds, "left_seconds": left_seconds, "leaving": is_leaving, "done": is_done })
+}
+
 fn learned(value: Option<(f64, u64)>) -> Value {
     value.map_or(Value::Null, |(value, samples)| json!({ "value": value, "samples": samples }))
 }
 
-const fn seats(seats: Seats) -> (u32, &'static str) {
+pub(super) const fn seats(seats: Seats) -> (u32, &'static str) {
     match seats {
         Seats::Configured(n) => (n, "configured"),
         Seats::Reported(n) => (n, "reported"),
@@ -285,8 +341,17 @@ const BACKEND_GAUGES: [BackendGauge; 14] = [
     }),
 ];
 
-const STATES: [&str; 8] =
-    ["ready", "slow_start", "half_open", "suspect", "ejected", "not_ready", "backed_off", "asleep"];
+const STATES: [&str; 9] = [
+    "ready",
+    "slow_start",
+    "half_open",
+    "suspect",
+    "ejected",
+    "not_ready",
+    "backed_off",
+    "asleep",
+    "draining",
+];
 
 impl Collector for StatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -3,9 +3,11 @@
 //! Handles are made once for each backend and looked up by row: a request formats no label. Labels come from
 //! configuration and closed sets, never from a client, so that the number of series is bounded.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
@@ -14,6 +16,8 @@ use router_common::limits::MAX_BACKENDS;
 use router_policy::{BackendId, Outcome, Reason};
 
 use super::refusal::Refusal;
+
+mod totals;
 
 /// From a short answer to a long one; whole requests and first bytes alike.
 const SECONDS: [f64; 14] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0];
@@ -55,7 +59,8 @@ type Labels<const N: usize> = [(&'static str, Arc<str>); N];
 /// What requests count. Every method is lock-free or holds one short lock of a histogram.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    backends: Vec<Option<PerBackend>>,
+    /// By row.
+    backends: Box<[ArcSwapOption<PerBackend>]>,
     refused: [Counter; Refusal::ALL.len()],
     retries: [Counter; Retry::ALL.len()],
     matched_tokens: Counter,
@@ -77,6 +82,31 @@ struct PerBackend {
     url: Arc<str>,
     decisions: [OnceLock<Counter>; Reason::ALL.len()],
     request: [OnceLock<Histogram>; Outcome::ALL.len()],
+    ended: [AtomicU64; Outcome::ALL.len()],
+    completed_micros: AtomicU64,
+}
+
+/// What the requests of one backend came to since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Placements.
+    pub placed: u64,
+    /// Answers that ended as they should.
+    pub completed: u64,
+    /// Answers that broke off or never came.
+    pub failed: u64,
+    /// Placements that no request followed, or that the engine refused.
+    pub never_sent: u64,
+    /// All seconds of the completed ones together.
+    pub completed_seconds: f64,
+}
+
+impl Totals {
+    /// Placements that a request followed.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.placed.saturating_sub(self.never_sent)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -89,21 +119,13 @@ impl MetricConstructor<Histogram> for Buckets {
 }
 
 impl RequestMetrics {
-    /// Registers the metrics, with handles for `backends`: row, pool, URL.
+    /// Registers the metrics; backends are added later.
     #[must_use]
-    pub fn new<'a>(
-        registry: &mut Registry,
-        backends: impl IntoIterator<Item = (BackendId, &'a str, &'a str)>,
-    ) -> Self {
-        let mut rows: Vec<_> = (0..MAX_BACKENDS).map(|_| None).collect();
-        for (id, pool, url) in backends {
-            let (decisions, request) = Default::default();
-            rows[id.index()] = Some(PerBackend { pool: pool.into(), url: url.into(), decisions, request });
-        }
+    pub fn new(registry: &mut Registry) -> Self {
         let refused = Family::<Labels<1>, Counter>::default();
         let retries = Family::<Labels<1>, Counter>::default();
         let metrics = Self {
-            backends: rows,
+            backends: (0..MAX_BACKENDS).map(|_| ArcSwapOption::empty()).collect(),
             refused: Refusal::ALL.map(|r| refused.get_or_create_owned(&[("reason", r.as_str().into())])),
             retries: Retry::ALL.map(|r| retries.get_or_create_owned(&[("reason", r.as_str().into())])),
             matched_tokens: Counter::default(),
@@ -143,6 +165,30 @@ impl RequestMetrics {
         metrics
     }
 
+    /// A backend is at this row from now on. Under the labels it had before, its counts go on.
+    pub fn add(&self, id: BackendId, pool: &str, url: &str) {
+        let is_same = |b: &PerBackend| *b.pool == *pool && *b.url == *url;
+        if self.backends[id.index()].load().as_deref().is_some_and(is_same) {
+            return;
+        }
+        self.remove(id);
+        let (decisions, request, ended, completed_micros) = Default::default();
+        let (pool, url) = (pool.into(), url.into());
+        let backend = PerBackend { pool, url, decisions, request, ended, completed_micros };
+        self.backends[id.index()].store(Some(Arc::new(backend)));
+    }
+
+    /// The backend at this row is gone, and its series with it. What ends there later is not counted.
+    pub fn remove(&self, id: BackendId) {
+        let Some(b) = self.backends[id.index()].swap(None) else { return };
+        for reason in Reason::ALL {
+            self.decisions.remove(&b.labels("reason", reason.as_str()));
+        }
+        for outcome in Outcome::ALL {
+            self.request.remove(&b.labels("outcome", outcome.as_str()));
+        }
+    }
+
     /// A choice was made, which took `took`.
     pub fn decided(&self, took: Duration) {
         self.decision.observe(took.as_secs_f64());
@@ -152,7 +198,8 @@ impl RequestMetrics {
     pub fn placed(&self, id: BackendId, reason: Reason, matched_tokens: u64, prompt_tokens: u64) {
         self.matched_tokens.inc_by(matched_tokens);
         self.prompt_tokens.inc_by(prompt_tokens);
-        let Some(b) = &self.backends[id.index()] else { return };
+        let row = self.backends[id.index()].load();
+        let Some(b) = row.as_deref() else { return };
         let make = || self.decisions.get_or_create_owned(&b.labels("reason", reason.as_str()));
         b.decisions[reason as usize].get_or_init(make).inc();
     }
@@ -164,10 +211,34 @@ impl RequestMetrics {
 
     /// A dispatched request ended, so long after it was dispatched.
     pub fn finished(&self, id: BackendId, outcome: Outcome, took: Duration) {
-        let Some(b) = &self.backends[id.index()] else { return };
+        let row = self.backends[id.index()].load();
+        let Some(b) = row.as_deref() else { return };
         let make = || self.request.get_or_create_owned(&b.labels("outcome", outcome.as_str()));
         let at = Outcome::ALL.iter().position(|o| *o == outcome).expect("invariant: ALL lists every outcome");
         b.request[at].get_or_init(make).observe(took.as_secs_f64());
+        b.ended[at].fetch_add(1, Ordering::Relaxed);
+        if outcome == Outcome::Completed {
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            b.completed_micros.fetch_add(micros, Ordering::Relaxed);
+        }
+    }
+
+    /// What the requests of a backend came to; nothing at a row without one.
+    #[must_use]
+    pub fn totals(&self, id: BackendId) -> Totals {
+        let backend = self.backends[id.index()].load();
+        let Some(b) = backend.as_deref() else { return Totals::default() };
+        let ended = |outcome| {
+            let at = Outcome::ALL.iter().position(|o| *o == outcome);
+            at.map_or(0, |at| b.ended[at].load(Ordering::Relaxed))
+        };
+        Totals {
+            placed: b.decisions.iter().filter_map(OnceLock::get).map(Counter::get).sum(),
+            completed: ended(Outcome::Completed),
+            failed: ended(Outcome::UpstreamFailed),
+            never_sent: ended(Outcome::NeverSent),
+            completed_seconds: b.completed_micros.load(Ordering::Relaxed) as f64 / 1e6,
+        }
     }
 
     /// A request was cancelled at its engine, so long after its client left.

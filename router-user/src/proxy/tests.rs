@@ -35,15 +35,17 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         ledger,
         registry,
         hash_key: HashKey::new([1; 192]),
-        names: crate::parse::Names::default(),
+        names: arc_swap::ArcSwap::default(),
+        aliases: arc_swap::ArcSwap::default(),
         budget: proxy::body::Budget::new(limits.bodies_total_bytes_max),
         retries: RetryBudget::new(limits.retry_budget),
         limits,
-        metrics: Arc::new(RequestMetrics::new(&mut prometheus_client::registry::Registry::default(), [])),
+        metrics: Arc::new(RequestMetrics::new(&mut prometheus_client::registry::Registry::default())),
         proxy_paths: Vec::new(),
-        session_key: None,
+        session_key: arc_swap::ArcSwapOption::empty(),
         keep_record: None,
         debug_headers: false,
+        compat: None,
     })
 }
 

@@ -93,7 +93,7 @@ const BANS: &[Ban] = &[
         reason: STAGES,
     },
     Ban {
-        within: &["router-user/src/gossip"],
+        within: &["router-user/src/gossip", "router-user/src/state"],
         except: &[],
         paths: &[
             "crate::accept",
@@ -103,7 +103,21 @@ const BANS: &[Ban] = &[
             "crate::backends",
             "crate::proxy",
         ],
-        reason: "placements come and go through functions that app gives",
+        reason: "what is known of engines comes and goes through functions that app gives",
+    },
+    Ban {
+        within: &["router-user/src/discovery"],
+        except: &[],
+        paths: &[
+            "crate::accept",
+            "crate::parse",
+            "crate::forward",
+            "crate::account",
+            "crate::gossip",
+            "crate::observe",
+            "crate::proxy",
+        ],
+        reason: "discovery says who belongs to the fleet; what follows is the fleet's",
     },
     Ban {
         within: USER,
@@ -141,11 +155,12 @@ const BANS: &[Ban] = &[
             "router-user/src/forward",
             "router-user/src/backends/probe",
             "router-user/src/backends/scrape",
+            "router-user/src/backends/relay",
             // The demo and the replay over HTTP play the clients.
             "router-user/src/commands/client",
         ],
         paths: &["hyper::client", "hyper_util::client"],
-        reason: "the HTTP client stays in forward, probe and scrape",
+        reason: "the HTTP client stays in forward, probe, scrape and relay",
     },
     Ban {
         within: USER,
@@ -181,7 +196,8 @@ const BANS: &[Ban] = &[
     },
     Ban {
         within: &["router-user/src/observe"],
-        except: &[],
+        // It counts what it refuses itself.
+        except: &["router-user/src/observe/admin/"],
         paths: &[
             "prometheus_client::metrics::counter",
             "prometheus_client::metrics::family",

@@ -58,6 +58,14 @@ impl Placement {
         }
     }
 
+    /// Whether it is to get nothing new while what is there goes on.
+    pub fn set_draining(&mut self, id: BackendId, draining: bool) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.is_draining = draining;
+            self.changed(id);
+        }
+    }
+
     /// How far it is trusted with requests; full trust at first.
     pub fn set_trust(&mut self, id: BackendId, trust: Trust) {
         let next_ticket = self.next_ticket;

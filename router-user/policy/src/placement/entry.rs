@@ -25,6 +25,8 @@ pub(super) struct Entry {
     /// Told apart from an earlier backend at the same row.
     pub(super) generation: u64,
     pub(super) is_ready: bool,
+    /// It is to get nothing new, whether it is ready or not.
+    pub(super) is_draining: bool,
     pub(super) trust: Trust,
     /// The first ticket that counts as a trial.
     pub(super) trial_from: u64,
@@ -46,6 +48,7 @@ impl Entry {
             spec,
             generation,
             is_ready: false,
+            is_draining: false,
             trust: Trust::Full,
             trial_from: 0,
             models: Models::default(),
@@ -78,7 +81,7 @@ impl Entry {
 
     pub(super) fn tier(&self) -> Tier {
         match self.trust {
-            _ if !self.is_ready => Tier::Out,
+            _ if !self.is_ready || self.is_draining => Tier::Out,
             Trust::Full | Trust::Rising(_) => Tier::Good,
             Trust::Trial(most) if self.load.unanswered_since(self.trial_from) < most.max(1) as usize => {
                 Tier::Good

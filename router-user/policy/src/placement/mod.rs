@@ -10,6 +10,7 @@ mod record;
 mod snapshot;
 mod standing;
 mod waits;
+mod warm;
 
 pub use record::{CandidateRecord, KvSource, Record};
 pub use snapshot::BackendSnapshot;
@@ -82,9 +83,8 @@ impl Placement {
     /// A placement without backends. `seed` feeds every random choice; `table` shares counts with other processes.
     #[must_use]
     pub fn new(config: PolicyConfig, table: Box<dyn LoadTable>, seed: u64) -> Self {
-        let intervals = config.tuning.report_fade_intervals.clamp(1e-3, 1e3);
         Self {
-            fade: config.scrape_interval.mul_f64(intervals),
+            fade: fade(&config),
             trie: Trie::new(config.index_blocks_max),
             config,
             table,
@@ -99,6 +99,25 @@ impl Placement {
             next_ticket: 1,
             next_generation: 1,
             turn: 0,
+        }
+    }
+
+    /// Another policy or other constants from now on; counts, index and what was learned stay. The size of the index,
+    /// the window of arrivals and whether decisions carry their grounds stay too. O(backends).
+    pub fn reconfigure(&mut self, config: PolicyConfig) {
+        let before = &self.config;
+        self.config = PolicyConfig {
+            index_blocks_max: before.index_blocks_max,
+            request_stats_window: before.request_stats_window,
+            scrape_interval: before.scrape_interval,
+            own_counts: before.own_counts,
+            record: before.record,
+            ..config
+        };
+        self.fade = fade(&self.config);
+        self.pools.forget();
+        for at in 0..self.order.len() {
+            self.changed(self.order[at]);
         }
     }
 
@@ -140,7 +159,7 @@ impl Placement {
         scratch: &mut Scratch,
     ) -> Result<Decision, PickError> {
         self.trie.walk(chain_of(request), &mut scratch.walk);
-        let (pool, means) = self.survey(now, request.model.as_deref());
+        let (pool, means) = self.survey(now, request);
         let Scratch { walk, room, again } = scratch;
         let scene = Scene { now, request, tried, walk, pool, means: &means };
         self.find_candidates(&scene, &mut room.candidates, &mut room.habits)?;
@@ -170,7 +189,7 @@ impl Placement {
         }
         let mut walk = Walk::default();
         self.trie.walk(chain_of(request), &mut walk);
-        let (pool, means) = self.survey(now, request.model.as_deref());
+        let (pool, means) = self.survey(now, request);
         let scene = Scene { now, request, tried: &[], walk: &walk, pool, means: &means };
         let to = self.candidate(&scene, id);
         Ok(self.dispatch(&scene, &to, Choice::new(0, Reason::Forced)))
@@ -178,14 +197,7 @@ impl Placement {
 
     /// Another router placed this prompt at `id`: its blocks are cached there now. O(blocks).
     pub fn observe_foreign(&mut self, id: BackendId, blocks: &[BlockHash]) {
-        let Some(entry) = self.entry(id) else { return };
-        let learned = entry.load.chars_per_token().value();
-        let capacity = self.capacity(id, learned.unwrap_or(self.config.tuning.chars_per_token_start));
-        let walk = &mut self.scratch.walk;
-        self.trie.walk(blocks, walk);
-        if let Some(pin) = self.trie.insert(id, blocks, walk, capacity) {
-            self.trie.unpin(id, pin, 0, capacity);
-        }
+        self.remember(id, blocks, 0);
     }
 
     /// The first byte of the answer's body came (SSE comments do not count). Later calls do nothing.
@@ -298,6 +310,11 @@ impl Placement {
         self.standings[id.index()] = standing;
         self.table.publish(id, entry.load.in_flight());
     }
+}
+
+/// Age at which a report has faded to nothing.
+fn fade(config: &PolicyConfig) -> Duration {
+    config.scrape_interval.mul_f64(config.tuning.report_fade_intervals.clamp(1e-3, 1e3))
 }
 
 /// The blocks of a request; none without a shape.

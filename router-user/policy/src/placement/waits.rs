@@ -6,6 +6,7 @@ use super::Placement;
 use super::entry::Entry;
 use super::pools::members;
 use crate::load::Seats;
+use crate::task::Task;
 use crate::time::Nanos;
 
 /// The oldest request without a byte at a backend.
@@ -53,7 +54,7 @@ impl Placement {
 
     /// What answers that are no streams take in the mean, of the engines that gave some.
     fn plain_seconds(&self, entry: &Entry) -> Option<f64> {
-        let pool = members(entry.spec.model.as_deref(), &self.order, &self.entries);
+        let pool = members(entry.spec.model.as_deref(), Task::Any, &self.order, &self.entries);
         let told = pool.filter_map(|id| self.entry(id)?.load.plain_seconds().value());
         let (sum, count) = told.fold((0.0, 0), |(sum, count), seconds| (sum + seconds, count + 1));
         (count > 0).then(|| sum / f64::from(count))

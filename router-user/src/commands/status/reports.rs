@@ -1,7 +1,6 @@
 //! What engines report, as a router of this host heard it: no pin holds that, so the router is asked, if one answers.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +8,7 @@ use serde_json::Value;
 
 use super::super::client::get;
 use super::{Backend, Status};
+use crate::config::AdminListen;
 
 /// Time for the answer, and its bytes at most.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ struct State {
 }
 
 /// Adds to each backend what the router at `admin` heard of it, and says where that comes from.
-pub(super) fn add(status: &mut Status, admin: Option<SocketAddr>) {
+pub(super) fn add(status: &mut Status, admin: Option<&AdminListen>) {
     let Some(admin) = admin else { return };
     let ask =
         || Ok::<Answer, anyhow::Error>(serde_json::from_slice(&get(admin, "/status", TIMEOUT, BYTES_MAX)?)?);
@@ -120,7 +120,7 @@ mod tests {
                 {"row":2,"url":"http://another","report":{"state":"known","engine":null,"problem":null},
                  "running":{"value":9,"age_seconds":0},"waiting":{"value":0,"age_seconds":0}}]}"#,
         );
-        add(&mut status, Some(addr));
+        add(&mut status, Some(&addr.into()));
         answering.join().unwrap();
         assert_eq!(status.reports, format!("as the router at {addr} heard them"));
         let told = serde_json::to_value(&status.backends).unwrap();
@@ -133,6 +133,25 @@ mod tests {
     }
 
     #[test]
+    fn a_router_at_a_socket_is_asked_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4096];
+            let n = stream.read(&mut head).unwrap();
+            assert!(head[..n].starts_with(b"GET /status HTTP/1.1\r\n"));
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{{\"backends\":[]}}").unwrap();
+        });
+        let mut status = status(&[1]);
+        let at = format!("unix:{}", path.display());
+        add(&mut status, Some(&at.parse().unwrap()));
+        answering.join().unwrap();
+        assert_eq!(status.reports, format!("as the router at {at} heard them"));
+    }
+
+    #[test]
     fn without_a_router_the_reports_are_unknown_and_the_status_stays() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let nobody = listener.local_addr().unwrap();
@@ -140,7 +159,7 @@ mod tests {
         let (other, answering) = router("<html>");
         for addr in [nobody, other] {
             let mut status = status(&[1]);
-            add(&mut status, Some(addr));
+            add(&mut status, Some(&addr.into()));
             assert!(status.reports.starts_with("unknown, as no router answers"), "{}", status.reports);
             assert!(status.backends[0].report.is_none());
         }

@@ -69,8 +69,8 @@ fn record(path: &Path) -> Placement {
         p.set_backend(id, BackendSpec { max_num_seqs: seats, ..BackendSpec::default() });
         p.set_ready(id, true);
     }
-    let urls = vec![(a, "http://a".to_owned()), (b, "http://b".to_owned())];
-    let recorder = Recorder::start(path, urls, &mut Registry::default()).unwrap();
+    let url = move |id| if id == a { "http://a".to_owned() } else { "http://b".to_owned() };
+    let recorder = Recorder::start(path, url, &mut Registry::default()).unwrap();
     let warm = p.pick_forced(at(0.0), &chat(&"s".repeat(4096)), a).unwrap();
     p.on_finished(at(1.0), warm.ticket, Outcome::Completed, &Usage::default());
     for n in 0..3 {

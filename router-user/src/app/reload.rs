@@ -1,0 +1,178 @@
+//! The configuration read again while the router serves: checked whole before any of it applies.
+//!
+//! The backends, the policy and its constants, and the admin token change at once; other keys need a restart, and it is said which of those
+//! changed. Invariant: a configuration that cannot be used changes nothing.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use router_policy::PolicyName;
+
+use super::fleet::{CONFIGURATION, Change, Fleet};
+use super::{StartError, backends};
+use crate::config::{Config, ConfigError, Settings};
+use crate::observe::admin::{AdminToken, TokenError};
+use crate::parse::Aliases;
+use crate::proxy::Shared;
+
+/// Reads the configuration as it is now.
+pub type Reread = dyn Fn() -> Result<Config, ConfigError> + Send + Sync;
+
+/// Keys that apply at once, beside the constants of the policy, which are all that the help lists from
+/// `hash-load-factor` to `report-fade-intervals`.
+const AT_ONCE: [&str; 8] = [
+    "backend",
+    "model-alias",
+    "policy",
+    "prefix-min-match",
+    "fallback",
+    "hash-blocks",
+    "session-key",
+    "drain-deadline",
+];
+
+/// Reads the configuration again.
+pub struct Reload {
+    fleet: Arc<Fleet>,
+    proxy: Arc<Shared>,
+    token: Arc<AdminToken>,
+    reread: Option<Box<Reread>>,
+    /// What the configuration in force was read from.
+    settings: Mutex<Settings>,
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Of the fleet.
+    pub change: Change,
+    /// Keys that apply from now on.
+    pub applied: Vec<&'static str>,
+    /// Keys that changed and apply after a restart.
+    pub needs_restart: Vec<&'static str>,
+}
+
+impl std::fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Change { added, changed, leaving, refused } = &self.change;
+        let parts = [
+            ("added", added.join(", ")),
+            ("changed", changed.join(", ")),
+            ("draining to leave", leaving.join(", ")),
+            (
+                "refused",
+                refused.iter().map(|(url, why)| format!("{url} ({why})")).collect::<Vec<_>>().join(", "),
+            ),
+            ("keys that apply now", self.applied.join(", ")),
+            ("keys that need a restart", self.needs_restart.join(", ")),
+        ];
+        let said: Vec<_> = parts
+            .iter()
+            .filter(|(_, what)| !what.is_empty())
+            .map(|(name, what)| format!("{name}: {what}"))
+            .collect();
+        if said.is_empty() { f.write_str("nothing changed") } else { f.write_str(&said.join("; ")) }
+    }
+}
+
+/// Why nothing was reloaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// There is nothing to read it from again.
+    #[error("this router was not started from a configuration that can be read again")]
+    Fixed,
+    /// It cannot be used.
+    #[error("the configuration cannot be used, nothing changed: {0}")]
+    Config(#[from] ConfigError),
+    /// A backend cannot be used.
+    #[error("nothing changed")]
+    Backend(#[from] StartError),
+    /// There is no token in its file.
+    #[error("the admin token cannot be taken, nothing changed: {0}")]
+    Token(#[from] TokenError),
+}
+
+impl std::fmt::Debug for Reload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reload").finish_non_exhaustive()
+    }
+}
+
+impl Reload {
+    pub(super) fn new(
+        fleet: Arc<Fleet>,
+        proxy: Arc<Shared>,
+        token: Arc<AdminToken>,
+        settings: Settings,
+        reread: Option<Box<Reread>>,
+    ) -> Self {
+        Self { fleet, proxy, token, reread, settings: Mutex::new(settings) }
+    }
+
+    /// Reads the configuration and applies it. Waits for files and locks, so not to be called where that is forbidden.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; nothing changed then.
+    pub fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let reloaded = self.try_reload();
+        match &reloaded {
+            Ok(Reloaded { applied, needs_restart, .. }) => {
+                tracing::info!(?applied, "configuration reloaded");
+                if !needs_restart.is_empty() {
+                    tracing::warn!(?needs_restart, "some of it applies after a restart only");
+                }
+            }
+            Err(error) => tracing::error!(%error, "configuration not reloaded"),
+        }
+        reloaded
+    }
+
+    fn try_reload(&self) -> Result<Reloaded, ReloadError> {
+        let reread = self.reread.as_ref().ok_or(ReloadError::Fixed)?;
+        // One at a time; the later one reads the later file.
+        let mut settings = self.settings.lock();
+        let config = reread()?;
+        let members = backends::members(&config.backends)?;
+        self.token.reload()?;
+        let (applied, needs_restart) =
+            settings.differ(&config.settings).into_iter().partition(|key| is_at_once(key));
+        self.fleet.set_drain_deadline(config.drain_deadline);
+        self.proxy.session_key.store(session_key(&config));
+        self.proxy.aliases.store(Arc::new(Aliases::new(&config.model_aliases)));
+        self.proxy.ledger.reconfigure(config.policy);
+        let change = self.fleet.set(CONFIGURATION, members);
+        *settings = config.settings;
+        Ok(Reloaded { change, applied, needs_restart })
+    }
+}
+
+fn is_at_once(key: &str) -> bool {
+    let at = |name: &str| crate::config::settings::KEYS.iter().position(|k| k.name == name);
+    let constants = at("hash-load-factor")..=at("report-fade-intervals");
+    AT_ONCE.contains(&key) || constants.contains(&at(key))
+}
+
+/// What names a session, where the policy wants to know.
+pub(super) fn session_key(config: &Config) -> Option<Arc<String>> {
+    (config.policy.policy == PolicyName::Session).then(|| Arc::new(config.session_key.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AT_ONCE, is_at_once};
+    use crate::config::settings::Key;
+
+    #[test]
+    fn keys_that_apply_at_once_are_keys() {
+        assert!(AT_ONCE.iter().all(|name| Key::find(name).is_some()));
+        for (key, expected) in [
+            ("backend", true),
+            ("decode-gain", true),
+            ("weigh-by-speed", true),
+            ("listen", false),
+            ("record", false),
+        ] {
+            assert_eq!(is_at_once(key), expected, "{key}");
+        }
+    }
+}
