@@ -335,7 +335,7 @@ pub const KEYS: &[Key] = &[
         "N",
         "5",
         "Requests in a row that a backend fails until it is ejected, up to 1000: 5xx, answers it cut, clients that left \
-        late without a byte; from half as many on it is suspect; 0: any number",
+        late without a byte; from half as many on it is suspect, of the last kind from one; 0: any number",
     ),
     one(
         "eject-ratio",
