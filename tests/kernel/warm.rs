@@ -51,7 +51,7 @@ fn a_restart_with_a_state_has_the_kernels_counts_and_the_engines_caches() {
         // A killed router's request is in the kernel's hands, its cache in the state of the start before.
         let mut held = Client::connect(addr);
         held.send(post("/v1/completions", r#"{"model":"m","prompt":"hold"}"#));
-        wait_until(|| match engines.iter().map(Engine::received).flatten().count() {
+        wait_until(|| match engines.iter().flat_map(Engine::received).count() {
             3 => Ok(()),
             others => Err(format!("{others} requests")),
         });
