@@ -3,6 +3,7 @@
 
 mod admin;
 mod affinity;
+mod backends_file;
 mod clients_choose_nothing;
 mod compat;
 mod counting;
@@ -15,14 +16,17 @@ mod fleet;
 mod forwarding;
 mod framing;
 mod gossip;
+mod health;
 mod idle_conns;
 mod in_flight;
 mod keys;
+mod killed;
 mod large_bodies;
 mod limits;
 mod made_up;
 mod malformed;
 mod memory;
+mod model_names;
 mod names;
 mod own;
 mod records;

@@ -157,6 +157,13 @@ pub struct Backend {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What `/health` says, and how late.
+#[derive(Clone, Default)]
+struct Health {
+    answer: Option<(&'static str, &'static str)>,
+    delay: Duration,
+}
+
 #[derive(Default)]
 struct State {
     stop: AtomicBool,
@@ -166,6 +173,7 @@ struct State {
     connections: AtomicUsize,
     scrapes: AtomicUsize,
     metrics: Mutex<Option<String>>,
+    health: Mutex<Health>,
     models: Mutex<Option<Vec<String>>>,
     key: Mutex<Option<String>>,
     probes: Mutex<Vec<Received>>,
@@ -267,6 +275,25 @@ impl Backend {
     /// What `/metrics` says from now on; before that it is a 404.
     pub fn say(&self, metrics: &str) {
         *self.state.metrics.lock() = Some(metrics.to_owned());
+    }
+
+    /// What `/health` says from now on: status and body; before that it is a 404.
+    pub fn feel(&self, status: &'static str, body: &'static str) {
+        self.state.health.lock().answer = Some((status, body));
+    }
+
+    /// So late an answer of `/health` comes.
+    pub fn dawdle(&self, delay: Duration) {
+        self.state.health.lock().delay = delay;
+    }
+
+    /// Its port refuses connections from now on; those that are there stay open.
+    pub fn stop_listening(&mut self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        let _wakes = TcpStream::connect(self.addr);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
     }
 
     /// What `/v1/models` lists from now on; before that it is `m`.
@@ -385,6 +412,13 @@ fn probe(request: &Received, state: &State) -> Option<(&'static str, String)> {
         let listed = listed.iter().map(|id| format!(r#"{{"id":"{id}","object":"model"}}"#));
         let listed = listed.collect::<Vec<_>>().join(",");
         return Some(("200 OK", format!(r#"{{"object":"list","data":[{listed}]}}"#)));
+    }
+    if path.ends_with("/health") {
+        let Health { answer, delay } = state.health.lock().clone();
+        std::thread::sleep(delay);
+        if let Some((status, body)) = answer {
+            return Some((status, body.to_owned()));
+        }
     }
     if path.ends_with("/metrics")
         && let Some(text) = &*state.metrics.lock()

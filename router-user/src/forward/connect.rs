@@ -13,7 +13,9 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::Peer;
 use super::conn::{AnswerError, Conn};
+use super::open::Open;
 use super::socket::Socket;
+use crate::error::is_local;
 
 /// Called with a socket before it connects, and the row it is for.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
@@ -40,9 +42,7 @@ impl ConnectError {
     /// This process lacks descriptors, ports or memory: no fault of the engine.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES]
-            .iter()
-            .any(|&e| self.source.raw_os_error() == Some(e))
+        is_local(&self.source)
     }
 
     /// The engine accepted and closed before the request was written.
@@ -68,6 +68,7 @@ pub struct Hooks {
 pub struct Connector {
     timeout: Duration,
     hooks: Hooks,
+    open: Arc<Open>,
 }
 
 impl std::fmt::Debug for Connector {
@@ -79,8 +80,8 @@ impl std::fmt::Debug for Connector {
 impl Connector {
     /// Connections that must be there within `timeout`.
     #[must_use]
-    pub const fn new(timeout: Duration, hooks: Hooks) -> Self {
-        Self { timeout, hooks }
+    pub fn new(timeout: Duration, hooks: Hooks) -> Self {
+        Self { timeout, hooks, open: Arc::default() }
     }
 
     /// A new connection. Dropping the future closes the socket.
@@ -93,7 +94,13 @@ impl Connector {
             Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "connecting timed out")),
         };
         let stream = stream.map_err(|source| ConnectError { addr: peer.addr, source })?;
-        Ok(Conn::new(peer, Socket::new(stream, self.hooks.cancelled.clone())))
+        let listed = self.open.list(&stream, peer.id);
+        Ok(Conn::new(peer, Socket::new(stream, self.hooks.cancelled.clone(), Some(listed))))
+    }
+
+    /// The connections that are open.
+    pub(super) fn open_conns(&self) -> &Open {
+        &self.open
     }
 
     async fn open(&self, peer: Peer) -> io::Result<TcpStream> {

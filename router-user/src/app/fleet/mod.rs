@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use super::StartError;
 use crate::account::{Account, Ledger};
 use crate::backends::{Member, Registry, ReportSink, WatchConfig};
+use crate::config::ProbeConfig;
 use crate::gossip::Gossip;
 use crate::parse::Names;
 use crate::proxy::{RequestMetrics, Shared};
@@ -45,6 +46,8 @@ pub(super) struct Parts {
     /// Where watches run.
     pub(super) runtime: Handle,
     pub(super) watch: WatchConfig,
+    /// How engines are probed and judged.
+    pub(super) probe: ProbeConfig,
 }
 
 /// Who else is told after each change; set once the router is whole.
@@ -89,6 +92,14 @@ pub struct Change {
 }
 
 impl Change {
+    /// What happened after it, too.
+    pub(super) fn add(&mut self, later: Self) {
+        self.added.extend(later.added);
+        self.changed.extend(later.changed);
+        self.leaving.extend(later.leaving);
+        self.refused.extend(later.refused);
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -153,9 +164,10 @@ impl Fleet {
     ///
     /// # Errors
     /// The first backend that got no row; the fleet is of no use then.
-    pub(super) fn found(&self, source: &str, members: Vec<Member>) -> Result<(), StartError> {
+    pub(super) fn found(&self, sources: Vec<(String, Vec<Member>)>) -> Result<(), StartError> {
         let mut state = self.state.lock();
-        state.sources = vec![(source.to_owned(), members)];
+        state.sources = sources;
+        state.sources.retain(|(_, members)| !members.is_empty());
         for member in merge::wanted(&state.sources) {
             let url = member.config.spec.url.clone();
             let entry =
