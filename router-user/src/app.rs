@@ -10,6 +10,7 @@ mod edge;
 pub mod fleet;
 mod gossip;
 mod kernel;
+mod operate;
 mod reload;
 mod workers;
 
@@ -29,11 +30,12 @@ use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, WatchConfig};
-use crate::config::{Compat, Config, KernelMode};
+use crate::config::{AdminListen, Compat, Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
+use crate::observe::admin::{AdminToken, Listener, TokenError, UnixSocket};
 use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
@@ -51,6 +53,17 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// The admin plane's socket cannot be made.
+    #[error("cannot listen on unix:{}", path.display())]
+    BindUnix {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The admin token cannot be read.
+    #[error("cannot take the admin token")]
+    Token(#[from] TokenError),
     /// The kernel was asked for (`--kernel on`) and is not to be had, or there is no memory.
     #[error("cannot count in the kernel")]
     Kernel(#[from] KernelError),
@@ -97,6 +110,8 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Bind { .. }
+            | Self::BindUnix { .. }
+            | Self::Token(_)
             | Self::Kernel(_)
             | Self::Resolve { .. }
             | Self::Backend { .. }
@@ -127,9 +142,21 @@ impl Router {
     pub fn start_from(config: Config, reread: Option<Box<Reread>>) -> Result<RunningRouter, StartError> {
         let bind = |addr| accept::bind(addr).map_err(|source| StartError::Bind { addr, source });
         let listener = bind(config.listen)?;
-        let admin = bind(config.admin_listen)?;
         let local = |l: &std::net::TcpListener| l.local_addr().map_err(StartError::Internal);
-        let (addr, admin_addr) = (local(&listener)?, local(&admin)?);
+        let addr = local(&listener)?;
+        let (admin, admin_at) = match &config.admin_listen {
+            AdminListen::Tcp(addr) => {
+                let admin = bind(*addr)?;
+                let at = local(&admin)?.into();
+                (Listener::Tcp(admin), at)
+            }
+            AdminListen::Unix(path) => {
+                let failed = |source| StartError::BindUnix { path: path.clone(), source };
+                (Listener::Unix(UnixSocket::bind(path).map_err(failed)?), config.admin_listen.clone())
+            }
+        };
+        let token = AdminToken::open(config.admin_token_file.as_deref())?;
+        warn_of_open_reading(&admin_at, &token);
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
@@ -191,7 +218,7 @@ impl Router {
             fleet,
             reload: Arc::new(reload),
             addr,
-            admin_addr,
+            admin_at,
             account,
             ledger,
             registry,
@@ -205,7 +232,8 @@ impl Router {
             gossip,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        let (control, exposition) = control::start(&router, &config, runtime, &metrics, admin, series)?;
+        let plane = control::Plane { listener: admin, token, series, metrics };
+        let (control, exposition) = control::start(&router, &config, runtime, plane)?;
         router.control = Some(control);
         if let Some(compat) = &shared.compat {
             compat.get_or_init(|| exposition);
@@ -216,11 +244,24 @@ impl Router {
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
         }
-        tracing::info!(%addr, %admin_addr, workers = router.workers.len(), "serving");
+        let admin = &router.admin_at;
+        tracing::info!(%addr, %admin, workers = router.workers.len(), "serving");
         if config.backends.is_empty() {
             tracing::warn!("no backend is configured (--backend): every request is answered 503");
         }
         Ok(router)
+    }
+}
+
+/// Reading is open to all who reach the listener; beyond this host that may be more than was meant.
+fn warn_of_open_reading(at: &AdminListen, token: &AdminToken) {
+    let AdminListen::Tcp(addr) = at else { return };
+    if !addr.ip().to_canonical().is_loopback() && !token.is_some() {
+        tracing::warn!(
+            %addr,
+            "whoever reaches the admin listener reads metrics and status; without --admin-token-file nobody changes \
+             anything there"
+        );
     }
 }
 
@@ -242,7 +283,7 @@ fn recorder(
 #[derive(Debug)]
 pub struct RunningRouter {
     addr: SocketAddr,
-    admin_addr: SocketAddr,
+    admin_at: AdminListen,
     account: Account,
     ledger: Arc<Ledger>,
     registry: Arc<Registry>,
@@ -274,8 +315,20 @@ impl RunningRouter {
 
     /// Where operators connect.
     #[must_use]
-    pub const fn admin_addr(&self) -> SocketAddr {
-        self.admin_addr
+    pub const fn admin_at(&self) -> &AdminListen {
+        &self.admin_at
+    }
+
+    /// Where operators connect by TCP.
+    ///
+    /// # Panics
+    /// They connect to a Unix socket; [`Self::admin_at`] tells.
+    #[must_use]
+    pub fn admin_addr(&self) -> SocketAddr {
+        match &self.admin_at {
+            AdminListen::Tcp(addr) => *addr,
+            at @ AdminListen::Unix(_) => panic!("the admin plane is at {at}"),
+        }
     }
 
     /// The counts.

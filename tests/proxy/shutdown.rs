@@ -74,7 +74,7 @@ fn a_port_in_use_is_exit_code_69_whichever_it_is() {
     let mut data = config(&[]);
     data.listen = first.addr();
     let mut admin = config(&[]);
-    admin.admin_listen = first.admin_addr();
+    admin.admin_listen = first.admin_addr().into();
     for (config, addr) in [(data, first.addr()), (admin, first.admin_addr())] {
         let error = Router::start(config).unwrap_err();
         assert!(matches!(error, StartError::Bind { addr: a, .. } if a == addr), "{error:?}");

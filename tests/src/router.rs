@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use router_policy::{BackendId, BackendSpec, PolicyConfig, PolicyName};
 use router_user::app::{Router, RunningRouter};
-use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits, MetricsConfig};
+use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits, Lookup, MetricsConfig};
 
 use crate::client::ask;
 use crate::wait;
@@ -17,7 +17,7 @@ pub fn config(backends: &[SocketAddr]) -> Config {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     Config {
         listen: any,
-        admin_listen: any,
+        admin_listen: any.into(),
         backends: backends.iter().map(|&addr| backend(addr)).collect(),
         policy: PolicyConfig {
             policy: PolicyName::LeastInFlight,
@@ -44,6 +44,7 @@ pub fn backend(addr: SocketAddr) -> BackendConfig {
         spec,
         host: addr.ip().to_string(),
         port: addr.port(),
+        lookup: Lookup::Address,
         base_path: String::new(),
         types: Vec::new(),
         labels: Vec::new(),

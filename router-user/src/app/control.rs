@@ -1,6 +1,6 @@
 //! The control thread: watches engines and answers operators, apart from the data plane, so that neither can slow it.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -10,19 +10,19 @@ use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
 use super::fleet::{Fleet, Then};
+use super::operate::Operations;
 use super::{RunningRouter, StartError, kernel};
 use crate::account::suspect::others_rx;
-use crate::account::{Account, Hook, Ledger, State, Suspicion};
+use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
-use crate::backends::{Registry, Target};
+use crate::backends::{Registry, Relay, Target};
 use crate::clock;
 use crate::config::{Compat, Config, KernelMode};
-use crate::observe::admin::{self, Admin};
+use crate::observe::admin::{self, Admin, AdminToken, Listener};
 use crate::observe::metrics;
-use crate::observe::status::DrainStatus;
-use crate::observe::status::pool;
+use crate::observe::status::{DrainStatus, pool};
 use crate::observe::vllm::VllmCollector;
-use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
+use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
 use crate::proxy::compat::Exposition;
 use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
@@ -30,6 +30,14 @@ use crate::shutdown::{Ending, Phase};
 /// The control thread.
 #[derive(Debug)]
 pub(super) struct Control(JoinHandle<()>);
+
+/// What the admin plane is made of.
+pub(super) struct Plane {
+    pub(super) listener: Listener,
+    pub(super) token: AdminToken,
+    pub(super) series: Series,
+    pub(super) metrics: Arc<RequestMetrics>,
+}
 
 /// Its runtime.
 pub(super) fn runtime() -> Result<Runtime, StartError> {
@@ -41,10 +49,9 @@ pub(super) fn start(
     router: &RunningRouter,
     config: &Config,
     runtime: Runtime,
-    requests: &Arc<RequestMetrics>,
-    admin: TcpListener,
-    mut series: Series,
+    plane: Plane,
 ) -> Result<(Control, Exposition), StartError> {
+    let Plane { listener, token, mut series, metrics } = plane;
     let source = Arc::new(Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
@@ -55,24 +62,28 @@ pub(super) fn start(
         since: clock::now(),
         fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
+        metrics,
     });
     if config.metrics_compat == Some(Compat::Vllm) {
         series.register_collector(Box::new(VllmCollector {
             source: Arc::<Source>::clone(&source),
-            requests: Arc::clone(requests),
+            requests: Arc::clone(&source.metrics),
             window: config.policy.request_stats_window,
         }));
     }
-    let answers = Arc::new(Admin::new(series, Arc::<Source>::clone(&source)));
+    let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
+    let operate = Operations::new(router, relay);
+    let admin = Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), Arc::new(token));
+    let admin = Arc::new(admin);
     let exposition = {
         // Weak: what is answered reads the fleet, which has the proxy, which has this.
-        let answers = Arc::downgrade(&answers);
-        let write = move || answers.upgrade().map_or_else(String::new, |answers| answers.metrics());
+        let admin = Arc::downgrade(&admin);
+        let write = move || admin.upgrade().map_or_else(String::new, |admin| admin.metrics());
         Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(write) }
     };
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(&source, admin, answers, ending)) {
+        if let Err(error) = runtime.block_on(run(&source, listener, admin, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
@@ -91,8 +102,8 @@ impl Control {
 /// The life of the thread. What it spawns ends with its runtime.
 async fn run(
     source: &Source,
-    admin: TcpListener,
-    answers: Arc<Admin>,
+    listener: Listener,
+    admin: Arc<Admin>,
     mut ending: Ending,
 ) -> std::io::Result<()> {
     if let Some(reader) = source.account.log_reader() {
@@ -105,14 +116,12 @@ async fn run(
     tokio::spawn(kernel::look_after(source.account.clone()));
     let drains = Arc::clone(&source.fleet);
     tokio::spawn(async move { drains.look_after_drains().await });
-    let admin_listener = tokio::net::TcpListener::from_std(admin)?;
     tokio::select! {
         // The end first: a busy operator must not put it off.
         biased;
-        () = ending.reached(Phase::Stopping) => {}
-        () = admin::serve(admin_listener, answers) => {}
+        () = ending.reached(Phase::Stopping) => Ok(()),
+        failed = admin::serve(listener, admin) => failed,
     }
-    Ok(())
 }
 
 /// What the admin plane reads.
@@ -127,6 +136,7 @@ struct Source {
     since: Nanos,
     fleet: Arc<Fleet>,
     data_plane: Ending,
+    metrics: Arc<RequestMetrics>,
 }
 
 impl StatusSource for Source {
@@ -146,6 +156,10 @@ impl StatusSource for Source {
                 bytes,
                 counters,
             }),
+            requests: Requests {
+                decisions: self.metrics.decisions_by_reason(),
+                ttft_buckets: self.metrics.ttft_buckets(),
+            },
             backends,
         }
     }
@@ -188,7 +202,9 @@ impl Source {
             let drain = draining.iter().find(|(id, _)| *id == backend.id);
             backend.drain = drain.map(|(_, drain)| DrainStatus {
                 seconds: drain.since.elapsed().as_secs_f64(),
-                left_seconds: drain.until.saturating_duration_since(Instant::now()).as_secs_f64(),
+                left_seconds: drain
+                    .until
+                    .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
                 is_leaving: drain.then == Then::Leave,
                 is_done: drain.is_done,
             });
@@ -202,6 +218,7 @@ impl Source {
             url: target.url.clone(),
             pool: pool(snapshot.spec.model.as_deref()).to_owned(),
             snapshot,
+            placed: self.metrics.placed_at(target.id),
             backoff_until: target.backoff_until(),
             heard: target.heard(),
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),

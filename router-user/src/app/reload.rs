@@ -50,6 +50,29 @@ pub struct Reloaded {
     pub needs_restart: Vec<&'static str>,
 }
 
+impl std::fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Change { added, changed, leaving, refused } = &self.change;
+        let parts = [
+            ("added", added.join(", ")),
+            ("changed", changed.join(", ")),
+            ("draining to leave", leaving.join(", ")),
+            (
+                "refused",
+                refused.iter().map(|(url, why)| format!("{url} ({why})")).collect::<Vec<_>>().join(", "),
+            ),
+            ("keys that apply now", self.applied.join(", ")),
+            ("keys that need a restart", self.needs_restart.join(", ")),
+        ];
+        let said: Vec<_> = parts
+            .iter()
+            .filter(|(_, what)| !what.is_empty())
+            .map(|(name, what)| format!("{name}: {what}"))
+            .collect();
+        if said.is_empty() { f.write_str("nothing changed") } else { f.write_str(&said.join("; ")) }
+    }
+}
+
 /// Why nothing was reloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {

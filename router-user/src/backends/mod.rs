@@ -1,6 +1,6 @@
 //! The engines: who belongs to the fleet ([`Member`]), who they are at which row ([`registry`]), where they are ([`resolve`]), whether they answer ([`probe`]), what
 //! they say of their load ([`scrape`], over the pure [`metrics_text`]; [`finding`] says what is wrong with it);
-//! [`watch`] asks each of them in turn.
+//! [`watch`] asks each of them in turn; [`relay`] sends operators' calls.
 
 mod answer;
 mod engine_id;
@@ -10,6 +10,7 @@ mod member;
 pub mod metrics_text;
 pub mod probe;
 pub mod registry;
+pub mod relay;
 pub mod resolve;
 pub mod scrape;
 pub mod watch;
@@ -18,4 +19,5 @@ pub use engine_id::EngineId;
 pub use member::Member;
 pub use probe::Mark;
 pub use registry::{Heard, MetricsAt, Registry, ScrapeFailure, Target};
+pub use relay::{Relay, RelayError};
 pub use watch::{ReportSink, WatchConfig, watch_all};

@@ -149,7 +149,11 @@ async fn serve(admin: SocketAddr, options: &LocalOptions) -> anyhow::Result<Exit
         // Dropped with the signal: the listener closes, and no answer reads the maps any more.
         tokio::select! {
             () = signals.next() => {}
-            () = agent::serve(listener, move || source.rows()) => {}
+            served = agent::serve(listener, move || source.rows()) => {
+                if let Err(error) = served {
+                    output::tell(format_args!("unlatch agent: cannot answer: {error}"));
+                }
+            }
             () = sweep(&local), if local.needs_sweeping() => {}
         }
     }

@@ -9,7 +9,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::config::AdminListen;
 
 /// One answer, as the client saw it.
 #[derive(Clone, Debug)]
@@ -93,23 +96,40 @@ pub(super) async fn ask_noting(
 ///
 /// # Errors
 /// There is no answer in time, or none of status 200.
-pub(super) fn get(to: SocketAddr, path: &str, timeout: Duration, bytes_max: usize) -> anyhow::Result<Bytes> {
+pub(super) fn get(
+    to: &AdminListen,
+    path: &str,
+    timeout: Duration,
+    bytes_max: usize,
+) -> anyhow::Result<Bytes> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let answer = async {
-            let stream = TcpStream::connect(to).await.context("cannot connect")?;
-            let (mut sender, connection) =
-                hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-            let driver = tokio::spawn(connection);
-            let request = Request::get(path).header("host", to.to_string()).body(Full::new(Bytes::new()))?;
-            let response = sender.send_request(request).await.context("no answer")?;
-            ensure!(response.status().is_success(), "status {}", response.status());
-            let body = Limited::new(response.into_body(), bytes_max).collect().await;
-            driver.abort();
-            Ok(body.map_err(|e| anyhow::anyhow!("the answer broke off: {e}"))?.to_bytes())
-        };
-        tokio::time::timeout(timeout, answer).await.context("no answer in time")?
-    })
+    let answer = async {
+        match to {
+            AdminListen::Tcp(addr) => {
+                let stream = TcpStream::connect(addr).await.context("cannot connect")?;
+                get_over(stream, &addr.to_string(), path, bytes_max).await
+            }
+            AdminListen::Unix(socket) => {
+                let stream = UnixStream::connect(socket).await.context("cannot connect")?;
+                get_over(stream, "localhost", path, bytes_max).await
+            }
+        }
+    };
+    runtime.block_on(async { tokio::time::timeout(timeout, answer).await.context("no answer in time")? })
+}
+
+async fn get_over<S>(stream: S, host: &str, path: &str, bytes_max: usize) -> anyhow::Result<Bytes>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let request = Request::get(path).header("host", host).body(Full::new(Bytes::new()))?;
+    let response = sender.send_request(request).await.context("no answer")?;
+    ensure!(response.status().is_success(), "status {}", response.status());
+    let body = Limited::new(response.into_body(), bytes_max).collect().await;
+    driver.abort();
+    Ok(body.map_err(|e| anyhow::anyhow!("the answer broke off: {e}"))?.to_bytes())
 }
 
 fn usage(stream: &str) -> Option<(u64, u64)> {

@@ -4,7 +4,6 @@
 //! Needs no running router, only the right to open the pins.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,6 +28,7 @@ use crate::account::suspect::others_rx;
 use crate::account::view::{Counts, Pinned, Row, View, pinned};
 use crate::account::{At, KernelError, KernelRow, Link, Suspicion};
 use crate::clock;
+use crate::config::AdminListen;
 use crate::config::values::duration;
 
 /// Exit code of what could not start.
@@ -44,23 +44,21 @@ pub struct StatusArgs {
     #[arg(long, value_name = "TIME", env = "UNLATCH_SUSPECT_AFTER", default_value = "30s", value_parser = silence)]
     suspect_after: Duration,
     /// Ask the router that answers here what the engines report; off: no router is asked
-    #[arg(long, value_name = "ADDR|off", env = "UNLATCH_ADMIN_LISTEN", default_value = "127.0.0.1:8002", value_parser = admin)]
+    #[arg(long, value_name = "ADDR|unix:PATH|off", env = "UNLATCH_ADMIN_LISTEN", default_value = "127.0.0.1:8002", value_parser = admin)]
     admin: Admin,
     #[command(flatten)]
     pins: PinArgs,
 }
 
 /// Where a router is asked, if one is.
-#[derive(Clone, Copy, Debug)]
-struct Admin(Option<SocketAddr>);
+#[derive(Clone, Debug)]
+struct Admin(Option<AdminListen>);
 
 fn admin(text: &str) -> Result<Admin, String> {
     if text == "off" {
         return Ok(Admin(None));
     }
-    text.parse()
-        .map(|addr| Admin(Some(addr)))
-        .map_err(|_| format!("`{text}` is no address like 127.0.0.1:8002"))
+    text.parse().map(|at| Admin(Some(at)))
 }
 
 fn silence(text: &str) -> Result<Duration, String> {
@@ -168,7 +166,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(UNAVAILABLE));
         }
     };
-    reports::add(&mut status, args.admin.0);
+    reports::add(&mut status, args.admin.0.as_ref());
     let text = if args.json { serde_json::to_string_pretty(&status)? + "\n" } else { table(&status) };
     output::answer(&text).map(|()| ExitCode::SUCCESS)
 }

@@ -2,8 +2,9 @@
 //! It does not read the command line ([`crate::cli`] does) and acts on nothing. Invariant: a [`Config`] that came
 //! out of [`resolve`] is within the bounds the help states.
 
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
@@ -12,29 +13,54 @@ use crate::account::suspect::SUSPECT_AFTER;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
+mod admin;
 pub mod backend;
+pub mod backends_file;
+pub mod document;
 pub mod file;
 mod keys;
+mod model_alias;
 pub mod model_type;
 pub mod production_stack;
 pub mod resolve;
 pub mod settings;
 pub mod values;
 
+pub use admin::AdminListen;
+pub use backends_file::BackendsFile;
 pub use model_type::ModelType;
 pub use settings::{ConfigError, Settings};
+
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, is larger, or is no text.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes")));
+    }
+    Ok(text)
+}
 
 /// Everything `unlatch serve` was asked for, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Data plane.
     pub listen: SocketAddr,
-    /// Metrics, health, status.
-    pub admin_listen: SocketAddr,
+    /// Metrics, health, status, administration.
+    pub admin_listen: AdminListen,
+    /// File with the token that changing calls need; `None` = over TCP there are none.
+    pub admin_token_file: Option<PathBuf>,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
     /// Names that stand for models, and those.
     pub model_aliases: Vec<(String, String)>,
+    /// Files with further engines.
+    pub backends_files: Vec<BackendsFile>,
+    /// How names are asked for.
+    pub dns: DnsConfig,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
     /// How engines are asked whether they serve.
@@ -78,9 +104,12 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8001)),
-            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)).into(),
+            admin_token_file: None,
             backends: Vec::new(),
             model_aliases: Vec::new(),
+            backends_files: Vec::new(),
+            dns: DnsConfig::default(),
             policy: PolicyConfig::default(),
             probes: ProbeKind::default(),
             workers: 1,
@@ -175,6 +204,33 @@ pub enum LogFormat {
     Json,
 }
 
+/// How names are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// The servers that are asked; none: those of `/etc/resolv.conf`.
+    pub servers: Vec<SocketAddr>,
+    /// The soonest a name is asked for again, and the first back-off of one that failed.
+    pub ttl_min: Duration,
+    /// The latest.
+    pub ttl_max: Duration,
+}
+
+impl Default for DnsConfig {
+    fn default() -> Self {
+        Self { servers: Vec::new(), ttl_min: Duration::from_secs(1), ttl_max: Duration::from_secs(60) }
+    }
+}
+
+/// What the host of a backend's URL is asked for in the DNS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lookup {
+    /// Its addresses; the port is the URL's.
+    #[default]
+    Address,
+    /// Its SRV records, each a host and a port; the URL's port means nothing.
+    Service,
+}
+
 /// One engine as configured. A name that resolves to several addresses becomes several backends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendConfig {
@@ -184,6 +240,8 @@ pub struct BackendConfig {
     pub host: String,
     /// Port of the URL; 80 when absent.
     pub port: u16,
+    /// What the host is asked for.
+    pub lookup: Lookup,
     /// Path of the URL, put before every request's path; no trailing slash.
     pub base_path: String,
     /// What its model is for; empty = not known. What it is asked for follows from it (`spec.tasks`).
@@ -197,7 +255,7 @@ pub struct BackendConfig {
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsConfig {
     /// Whose names they are; `None` = as the text shows.
     pub engine: Option<Engine>,

@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_common::edge::EdgeLimits;
-use router_common::limits::MAX_BACKENDS;
 use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 
+use super::backends_file::BYTES_MAX;
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
-    BackendConfig, Compat, Config, EdgeConfig, KernelConfig, KernelHook, KernelMode, Limits, LogConfig,
-    LogFormat, LogLevel, ProbeKind, backend, values,
+    BackendConfig, BackendsFile, Compat, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode,
+    Limits, LogConfig, LogFormat, LogLevel, ProbeKind, backend, model_alias, values,
 };
 use crate::edge::Prefix;
 
-/// Aliases of models at most.
-const MODEL_ALIASES_MAX: usize = 1024;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
+/// Backends files at most.
+const BACKENDS_FILES_MAX: usize = 64;
 
 /// What is asked of the machine.
 pub struct Host<'a> {
     /// Cores, the default of `workers`.
     pub cores: usize,
-    /// Reads a key file.
+    /// Reads a key file or a backends file.
     pub read: &'a dyn Fn(&Path) -> io::Result<String>,
 }
 
@@ -36,7 +36,7 @@ impl Host<'static> {
     pub fn this() -> Self {
         Self {
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            read: &|path| std::fs::read_to_string(path),
+            read: &|path| super::read_text(path, BYTES_MAX),
         }
     }
 }
@@ -73,9 +73,12 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
     Ok(Config {
         settings: settings.clone(),
         listen: s.address("listen")?,
-        admin_listen: s.address("admin-listen")?,
+        admin_listen: s.read("admin-listen", str::parse)?,
+        admin_token_file: s.optional("admin-token-file", absolute_or_relative)?,
         backends: backends(settings, host)?,
-        model_aliases: model_aliases(settings)?,
+        model_aliases: model_alias::read(settings)?,
+        backends_files: backends_files(settings, host)?,
+        dns: dns(&s)?,
         policy,
         probes: s.read("probe", |t| {
             values::choice(t, &[("models", ProbeKind::Models), ("inference", ProbeKind::Inference)])
@@ -167,16 +170,27 @@ fn backends(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendConfig>, 
     for given in settings.all("backend") {
         let error = |message: String| ConfigError::at(&given.source, message);
         let one = backend::parse(&given.text, host.read).map_err(error)?;
-        if all.iter().any(|b| (&b.host, b.port) == (&one.host, one.port)) {
-            return Err(error(format!(
-                "{} is given twice; a second model of an engine is an alias=",
-                one.spec.url
-            )));
+        backend::add(&mut all, one).map_err(error)?;
+    }
+    Ok(all)
+}
+
+/// The files are read, so that a wrong one is said at once; what reads them for the fleet reads them again.
+fn backends_files(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendsFile>, ConfigError> {
+    let mut all: Vec<BackendsFile> = Vec::new();
+    for given in settings.all("backends-file") {
+        let error = |message: String| ConfigError::at(&given.source, message);
+        let file = BackendsFile::new(PathBuf::from(&given.text)).map_err(error)?;
+        if all.iter().any(|other| other.path == file.path) {
+            return Err(error(format!("{} is given twice", file.path.display())));
         }
-        if all.len() == MAX_BACKENDS {
-            return Err(error(format!("more than {MAX_BACKENDS} backends")));
+        if all.len() == BACKENDS_FILES_MAX {
+            return Err(error(format!("more than {BACKENDS_FILES_MAX} files")));
         }
-        all.push(one);
+        let text = (host.read)(&file.path)
+            .map_err(|e| error(format!("cannot read {}: {e}", file.path.display())))?;
+        (file.parse)(&file.path, &text, host.read)?;
+        all.push(file);
     }
     Ok(all)
 }
@@ -185,35 +199,17 @@ fn compat(text: &str) -> Result<Compat, String> {
     values::choice(text, &[("vllm", Compat::Vllm)])
 }
 
-/// Names that stand for models. Of an alias given twice both must say the same; none stands for another.
-fn model_aliases(settings: &Settings) -> Result<Vec<(String, String)>, ConfigError> {
-    let mut all: Vec<(String, String)> = Vec::new();
-    for given in settings.all("model-alias") {
-        let error = |message: String| Err(ConfigError::at(&given.source, message));
-        let Some((alias, model)) = given.text.split_once(':').filter(|(a, m)| !a.is_empty() && !m.is_empty())
-        else {
-            return error(format!("`{}` is no alias:model", given.text));
-        };
-        let before = all.iter().find(|(known, _)| known == alias).map(|(_, model)| model.as_str());
-        if before.is_some_and(|before| before != model) {
-            return error(format!("`{alias}` stands for two models"));
-        }
-        if all.len() == MODEL_ALIASES_MAX {
-            return error(format!("more than {MODEL_ALIASES_MAX} aliases"));
-        }
-        if before.is_none() && alias != model {
-            all.push((alias.to_owned(), model.to_owned()));
-        }
-    }
-    if let Some((alias, model)) = all.iter().find(|(_, model)| all.iter().any(|(other, _)| other == model)) {
-        let source =
-            settings.all("model-alias").last().map_or(Source::Default("model-alias"), |g| g.source.clone());
-        return Err(ConfigError::at(
-            &source,
-            format!("`{alias}` stands for `{model}`, which is an alias itself"),
-        ));
-    }
-    Ok(all)
+fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
+    let day = 24 * HOUR;
+    let ttl_min = s.duration("dns-ttl-min", Duration::from_millis(100)..=HOUR)?;
+    let servers = s.settings.all("dns-server").iter().map(|given| {
+        values::ip_or_socket(&given.text, 53).map_err(|message| ConfigError::at(&given.source, message))
+    });
+    Ok(DnsConfig {
+        servers: servers.collect::<Result<_, _>>()?,
+        ttl_min,
+        ttl_max: s.duration("dns-ttl-max", ttl_min..=day)?,
+    })
 }
 
 fn proxy_paths(settings: &Settings) -> Result<Vec<String>, ConfigError> {

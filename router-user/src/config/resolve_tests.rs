@@ -8,7 +8,10 @@ use super::super::{Config, KernelConfig, KernelMode, Limits, LogFormat, LogLevel
 use super::{ConfigError, Host, resolve};
 
 fn host() -> Host<'static> {
-    Host { cores: 3, read: &|_| Ok("sk-x".to_owned()) }
+    Host {
+        cores: 3,
+        read: &|path| Ok(if path.ends_with("b.yaml") { "- http://a\n" } else { "sk-x" }.to_owned()),
+    }
 }
 
 fn flags(given: &[(&str, &str)]) -> Settings {
@@ -39,8 +42,13 @@ fn every_key_has_an_effect() {
     let values = [
         ("listen", "127.0.0.1:1"),
         ("admin-listen", "[::1]:2"),
+        ("admin-token-file", "/t"),
         ("backend", "http://h:1"),
         ("model-alias", "a:m"),
+        ("backends-file", "/b.yaml"),
+        ("dns-server", "127.0.0.1:5300"),
+        ("dns-ttl-min", "2s"),
+        ("dns-ttl-max", "9s"),
         ("policy", "random"),
         ("prefix-min-match", "512"),
         ("fallback", "lowest-qps"),
@@ -166,6 +174,9 @@ fn wrong_values_name_their_flag() {
         ("session-key", ""),
         ("log-level", "loud"),
         ("backend", "h"),
+        ("backends-file", "/b.txt"),
+        ("dns-server", "dns.example"),
+        ("dns-ttl-max", "10ms"),
     ] {
         let e = read(&[(name, text)]).unwrap_err().to_string();
         assert!(e.starts_with(&format!("--{name}: ")), "{e}");

@@ -6,9 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Method, StatusCode};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::{Registry, Unit};
@@ -16,7 +14,8 @@ use router_common::BackendLoad;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::admin::{read_only, response, serve_with};
+use super::admin::answer::{Answer, answer as reply, error, not_allowed, text};
+use super::admin::{Listener, serve_with};
 use super::encode::{counters, gauges};
 use super::metrics;
 use crate::account::local::LocalRow;
@@ -35,22 +34,35 @@ impl<F: Fn() -> Vec<LocalRow> + Send + Sync + 'static> Rows for F {
 }
 
 /// Serves for ever. Dropping the future closes the listener and all connections.
-pub async fn serve(listener: TcpListener, source: impl Rows) {
+///
+/// # Errors
+/// The listener cannot be registered with this runtime.
+pub async fn serve(listener: TcpListener, source: impl Rows) -> std::io::Result<()> {
     let source: Arc<dyn Rows> = Arc::new(source);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(RowCollector(Arc::clone(&source))));
     let registry = Arc::new(registry);
-    serve_with(listener, move |method, path| answer(method, path, &registry, &*source)).await;
+    serve_with(Listener::Tcp(listener.into_std()?), move |request, _via| {
+        let answer = answer(request.method(), request.uri().path(), &registry, &*source);
+        async move { answer }
+    })
+    .await
 }
 
-fn answer(method: &Method, path: &str, registry: &Registry, source: &dyn Rows) -> Response<Full<Bytes>> {
-    let (status, content_type, body) = match path {
-        "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics::encode(registry)),
-        "/status" => (StatusCode::OK, "application/json", status(&source.rows()).to_string()),
-        "/healthz" => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "text/plain", "no such path: /metrics, /status, /healthz\n".to_owned()),
-    };
-    read_only(method, response(status, content_type, body))
+fn answer(method: &Method, path: &str, registry: &Registry, source: &dyn Rows) -> Answer {
+    let paths = ["/metrics", "/status", "/healthz"];
+    if !paths.contains(&path) {
+        let message = format!("no such path; there are {}", paths.join(", "));
+        return error(StatusCode::NOT_FOUND, "no_such_path", &message);
+    }
+    if ![Method::GET, Method::HEAD].contains(method) {
+        return not_allowed("GET, HEAD");
+    }
+    match path {
+        "/metrics" => reply(StatusCode::OK, metrics::CONTENT_TYPE, metrics::encode(registry)),
+        "/status" => reply(StatusCode::OK, "application/json", status(&source.rows()).to_string()),
+        _ => text(StatusCode::OK, "ok\n"),
+    }
 }
 
 fn status(rows: &[LocalRow]) -> serde_json::Value {

@@ -1,5 +1,5 @@
-//! What the router shows: metrics ([`metrics`]), the state of its backends ([`status`]), the admin listener that
-//! serves both ([`admin`]), its log ([`tracing`]); and the same of an agent ([`agent`]); `encode` writes families for both. It reads and never steers.
+//! What the router shows: metrics ([`metrics`]), the state of its backends ([`status`]), the admin plane that
+//! serves both, with a page, and passes on what operators change ([`admin`]), its log ([`tracing`]); and the same of an agent ([`agent`]); `encode` writes families for both. Itself it reads and never steers.
 
 pub mod admin;
 pub mod agent;
@@ -10,4 +10,4 @@ pub mod status;
 pub mod tracing;
 pub mod vllm;
 
-pub use status::{BackendStatus, IndexStatus, KernelStatus, Status, StatusSource};
+pub use status::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};

@@ -3,6 +3,7 @@
 //! Unknown is never shown as zero: in JSON it is `null` with the reason, as a gauge it is absent. Labels come from
 //! configuration only.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct Status {
     pub kernel: KernelStatus,
     /// The prefix index as a whole.
     pub index: IndexStatus,
+    /// What requests counted.
+    pub requests: Requests,
     /// The backends, in the order of their configuration.
     pub backends: Vec<BackendStatus>,
 }
@@ -52,6 +55,15 @@ pub struct IndexStatus {
     pub bytes: usize,
     /// What it refused or dropped.
     pub counters: TrieCounters,
+}
+
+/// What requests counted since the start, for people; metrics have more of it.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    /// Requests placed, by reason.
+    pub decisions: Vec<(&'static str, u64)>,
+    /// First bytes by the time they took: upper bounds in seconds (`None` = no bound), and how many took no longer.
+    pub ttft_buckets: Vec<(Option<f64>, u64)>,
 }
 
 /// Counting in the kernel.
@@ -74,6 +86,8 @@ pub struct BackendStatus {
     pub pool: String,
     /// What the policy holds of it.
     pub snapshot: BackendSnapshot,
+    /// Requests placed there since the start.
+    pub placed: u64,
     /// When its back-off ends; in the past if there is none.
     pub backoff_until: Nanos,
     /// Scrapes that brought no usable report, in the order of [`ScrapeFailure::ALL`].
@@ -95,8 +109,8 @@ pub struct BackendStatus {
 pub struct DrainStatus {
     /// Since when, seconds.
     pub seconds: f64,
-    /// When what is left is cut, seconds from now; not below 0.
-    pub left_seconds: f64,
+    /// When what is left is cut, seconds from now; not below 0; `None` = never.
+    pub left_seconds: Option<f64>,
     /// Whether it is to leave the fleet, or stays as it is on an operator's word.
     pub is_leaving: bool,
     /// Whether nothing of this router is in flight there any more.
@@ -128,7 +142,7 @@ impl BackendStatus {
         u64::from(self.snapshot.own.requests) + u64::from(self.snapshot.others.requests)
     }
 
-    fn json(&self, now: Nanos) -> Value {
+    pub(super) fn json(&self, now: Nanos) -> Value {
         let s = &self.snapshot;
         let (seats, seats_source) = seats(s.seats);
         let models = match &s.models {
@@ -146,6 +160,7 @@ impl BackendStatus {
             "ready": s.ready,
             "backoff_seconds": if backoff > 0.0 { json!(backoff) } else { Value::Null },
             "models": models,
+            "placed": self.placed,
             "in_flight": { "own": s.own.requests, "others": s.others.requests },
             "q_tokens": { "own": s.own.q_tokens, "others": s.others.q_tokens },
             "c_tokens": { "own": s.own.c_tokens, "others": s.others.c_tokens },
@@ -171,10 +186,23 @@ impl BackendStatus {
 }
 
 impl Status {
-    /// Whether a request could be placed now.
+    /// Whether every pool has a backend for a request that came now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        !self.is_draining && self.backends.iter().any(|b| b.snapshot.ready && !b.snapshot.draining)
+        !self.is_draining && !self.backends.is_empty() && self.pools_without_ready().is_empty()
+    }
+
+    /// The pools of which no backend is ready, sorted.
+    #[must_use]
+    pub fn pools_without_ready(&self) -> Vec<&str> {
+        let pools: BTreeSet<_> = self.backends.iter().map(|b| b.pool.as_str()).collect();
+        let ready: BTreeSet<_> = self
+            .backends
+            .iter()
+            .filter(|b| b.snapshot.ready && !b.snapshot.draining)
+            .map(|b| b.pool.as_str())
+            .collect();
+        pools.difference(&ready).copied().collect()
     }
 
     /// The state as JSON.
@@ -186,6 +214,8 @@ impl Status {
             "policy": self.policy.as_str(),
             "uptime_seconds": self.uptime.as_secs_f64(),
             "ready": self.is_ready(),
+            "draining": self.is_draining,
+            "pools_without_ready": self.pools_without_ready(),
             "kernel": { "line": self.kernel.line, "attached": programs.collect::<serde_json::Map<_, _>>() },
             "index": { "blocks": self.index.blocks, "bytes": self.index.bytes },
             "backends": self.backends.iter().map(|b| b.json(self.now)).collect::<Vec<_>>(),
@@ -193,7 +223,7 @@ impl Status {
     }
 }
 
-fn signal<T: Copy + Into<Value>>(signal: &Signal<T>, now: Nanos) -> Value {
+pub(super) fn signal<T: Copy + Into<Value>>(signal: &Signal<T>, now: Nanos) -> Value {
     match signal {
         Signal::Known { value, .. } => {
             json!({ "value": (*value).into(), "age_seconds": signal.age_seconds(now) })
@@ -219,7 +249,7 @@ fn learned(value: Option<(f64, u64)>) -> Value {
     value.map_or(Value::Null, |(value, samples)| json!({ "value": value, "samples": samples }))
 }
 
-const fn seats(seats: Seats) -> (u32, &'static str) {
+pub(super) const fn seats(seats: Seats) -> (u32, &'static str) {
     match seats {
         Seats::Configured(n) => (n, "configured"),
         Seats::Reported(n) => (n, "reported"),

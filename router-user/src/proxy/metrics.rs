@@ -17,6 +17,8 @@ use router_policy::{BackendId, Outcome, Reason};
 
 use super::refusal::Refusal;
 
+mod totals;
+
 /// From a short answer to a long one; whole requests and first bytes alike.
 const SECONDS: [f64; 14] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0];
 

@@ -106,6 +106,20 @@ const BANS: &[Ban] = &[
         reason: "placements come and go through functions that app gives",
     },
     Ban {
+        within: &["router-user/src/discovery"],
+        except: &[],
+        paths: &[
+            "crate::accept",
+            "crate::parse",
+            "crate::forward",
+            "crate::account",
+            "crate::gossip",
+            "crate::observe",
+            "crate::proxy",
+        ],
+        reason: "discovery says who belongs to the fleet; what follows is the fleet's",
+    },
+    Ban {
         within: USER,
         except: &[
             "router-user/src/app",
@@ -141,11 +155,12 @@ const BANS: &[Ban] = &[
             "router-user/src/forward",
             "router-user/src/backends/probe",
             "router-user/src/backends/scrape",
+            "router-user/src/backends/relay",
             // The demo and the replay over HTTP play the clients.
             "router-user/src/commands/client",
         ],
         paths: &["hyper::client", "hyper_util::client"],
-        reason: "the HTTP client stays in forward, probe and scrape",
+        reason: "the HTTP client stays in forward, probe, scrape and relay",
     },
     Ban {
         within: USER,

@@ -164,7 +164,7 @@ impl Fleet {
         for entry in &mut state.entries {
             let is_wanted = wanted.iter().any(|member| member.addr == entry.member.addr);
             if !is_wanted && !entry.is_leaving() {
-                self.begin(entry, Then::Leave, state.drain_deadline);
+                self.begin(entry, Then::Leave, Some(state.drain_deadline));
                 change.leaving.push(entry.target.url.clone());
             }
         }
@@ -226,18 +226,22 @@ impl Fleet {
         self.set(OPERATOR, all)
     }
 
-    /// A backend that operators added drains and leaves.
+    /// A backend that operators added drains and leaves; `None` = by the configured deadline.
     ///
     /// # Errors
     /// [`Refused`]: there is none, or another source names it.
-    pub fn remove(&self, id: BackendId) -> Result<Change, Refused> {
+    pub fn remove(&self, id: BackendId, deadline: Option<Duration>) -> Result<(), Refused> {
         let addr = self.parts.registry.get(id).ok_or(Refused::NoBackend)?.addr;
         let sources = self.sources();
         match sources.iter().find(|(_, addrs)| addrs.contains(&addr)) {
             Some((name, _)) if name == OPERATOR => {
                 let mut all = self.operators();
                 all.retain(|member| member.addr != addr);
-                Ok(self.set(OPERATOR, all))
+                self.set(OPERATOR, all);
+                if let Some(deadline) = deadline {
+                    self.hurry(id, deadline);
+                }
+                Ok(())
             }
             Some((name, _)) => Err(Refused::NamedBy(name.clone())),
             None => Err(Refused::Leaving),

@@ -1,7 +1,6 @@
 //! What engines report, as a router of this host heard it: no pin holds that, so the router is asked, if one answers.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +8,7 @@ use serde_json::Value;
 
 use super::super::client::get;
 use super::{Backend, Status};
+use crate::config::AdminListen;
 
 /// Time for the answer, and its bytes at most.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ struct State {
 }
 
 /// Adds to each backend what the router at `admin` heard of it, and says where that comes from.
-pub(super) fn add(status: &mut Status, admin: Option<SocketAddr>) {
+pub(super) fn add(status: &mut Status, admin: Option<&AdminListen>) {
     let Some(admin) = admin else { return };
     let ask =
         || Ok::<Answer, anyhow::Error>(serde_json::from_slice(&get(admin, "/status", TIMEOUT, BYTES_MAX)?)?);
@@ -120,7 +120,7 @@ mod tests {
                 {"row":2,"url":"http://another","report":{"state":"known","engine":null,"problem":null},
                  "running":{"value":9,"age_seconds":0},"waiting":{"value":0,"age_seconds":0}}]}"#,
         );
-        add(&mut status, Some(addr));
+        add(&mut status, Some(&addr.into()));
         answering.join().unwrap();
         assert_eq!(status.reports, format!("as the router at {addr} heard them"));
         let told = serde_json::to_value(&status.backends).unwrap();
@@ -140,7 +140,7 @@ mod tests {
         let (other, answering) = router("<html>");
         for addr in [nobody, other] {
             let mut status = status(&[1]);
-            add(&mut status, Some(addr));
+            add(&mut status, Some(&addr.into()));
             assert!(status.reports.starts_with("unknown, as no router answers"), "{}", status.reports);
             assert!(status.backends[0].report.is_none());
         }
