@@ -4,6 +4,7 @@
 //! Owns the threads. A router runs on threads of its own, so that it can be started from anywhere: the command line,
 //! a demo inside a runtime, a test. Invariant: when [`RunningRouter`] is gone, so are its threads, sockets and counts.
 
+mod admin;
 mod backends;
 mod control;
 mod edge;
@@ -12,6 +13,7 @@ mod gossip;
 mod kernel;
 mod operate;
 mod reload;
+mod state;
 mod workers;
 
 use std::net::SocketAddr;
@@ -35,7 +37,7 @@ use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
-use crate::observe::admin::{AdminToken, Listener, TokenError, UnixSocket};
+use crate::observe::admin::TokenError;
 use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
@@ -144,19 +146,7 @@ impl Router {
         let listener = bind(config.listen)?;
         let local = |l: &std::net::TcpListener| l.local_addr().map_err(StartError::Internal);
         let addr = local(&listener)?;
-        let (admin, admin_at) = match &config.admin_listen {
-            AdminListen::Tcp(addr) => {
-                let admin = bind(*addr)?;
-                let at = local(&admin)?.into();
-                (Listener::Tcp(admin), at)
-            }
-            AdminListen::Unix(path) => {
-                let failed = |source| StartError::BindUnix { path: path.clone(), source };
-                (Listener::Unix(UnixSocket::bind(path).map_err(failed)?), config.admin_listen.clone())
-            }
-        };
-        let token = AdminToken::open(config.admin_token_file.as_deref())?;
-        warn_of_open_reading(&admin_at, &token);
+        let (admin, admin_at, token) = admin::open(&config)?;
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
@@ -193,7 +183,11 @@ impl Router {
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, random_bytes()?);
+        let opened = state::open(&config.state, config.policy.index_blocks_max, &mut series);
+        // Hashes of an earlier router mean nothing under another secret.
+        let fresh = opened.as_ref().and_then(state::Opened::key).map_or_else(random_bytes, Ok)?;
+        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, fresh);
+        let kept = opened.map(|opened| opened.warm(&config.state, &hash_key, &fleet));
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
@@ -213,7 +207,13 @@ impl Router {
         let gossip = gossip.map(Arc::new);
         fleet.follow(Arc::clone(&shared), gossip.clone());
         let fleet = Arc::new(fleet);
-        let reload = Reload::new(Arc::clone(&fleet), Arc::clone(&shared), config.settings.clone(), reread);
+        let reload = Reload::new(
+            Arc::clone(&fleet),
+            Arc::clone(&shared),
+            Arc::clone(&token),
+            config.settings.clone(),
+            reread,
+        );
         let mut router = RunningRouter {
             fleet,
             reload: Arc::new(reload),
@@ -230,6 +230,7 @@ impl Router {
             control: None,
             edge,
             gossip,
+            state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
         let plane = control::Plane { listener: admin, token, series, metrics };
@@ -244,24 +245,16 @@ impl Router {
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
         }
+        if let Some(kept) = kept {
+            let started = kept.start(&config.state, &router.hash_key, &router.ledger, &router.registry);
+            router.state = Some(started.map_err(StartError::Internal)?);
+        }
         let admin = &router.admin_at;
         tracing::info!(%addr, %admin, workers = router.workers.len(), "serving");
         if config.backends.is_empty() {
             tracing::warn!("no backend is configured (--backend): every request is answered 503");
         }
         Ok(router)
-    }
-}
-
-/// Reading is open to all who reach the listener; beyond this host that may be more than was meant.
-fn warn_of_open_reading(at: &AdminListen, token: &AdminToken) {
-    let AdminListen::Tcp(addr) = at else { return };
-    if !addr.ip().to_canonical().is_loopback() && !token.is_some() {
-        tracing::warn!(
-            %addr,
-            "whoever reaches the admin listener reads metrics and status; without --admin-token-file nobody changes \
-             anything there"
-        );
     }
 }
 
@@ -295,6 +288,7 @@ pub struct RunningRouter {
     control: Option<control::Control>,
     edge: Option<Edge>,
     gossip: Option<Arc<Gossip>>,
+    state: Option<state::Warming>,
     fleet: Arc<Fleet>,
     reload: Arc<Reload>,
 }
@@ -396,6 +390,8 @@ impl RunningRouter {
     fn end(&mut self) {
         self.data_plane.go(Phase::Stopping);
         self.workers.drain(..).for_each(workers::Worker::join);
+        // All have ended and no engine is forgotten yet: what is saved now is the last of it.
+        drop(self.state.take());
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
         drop(self.gossip.take());

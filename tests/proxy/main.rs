@@ -1,6 +1,7 @@
 //! Tier 2: the real router on loopback, between raw clients and scripted engines. One file a theme.
 #![expect(clippy::unwrap_used, reason = "a failure is a failed test")]
 
+mod admin;
 mod affinity;
 mod compat;
 mod counting;
@@ -34,3 +35,4 @@ mod stream;
 mod tunnel;
 mod upload;
 mod versions;
+mod warm;

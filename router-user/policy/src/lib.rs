@@ -29,7 +29,7 @@ pub mod usage;
 pub use backend::{BackendSpec, Models, Report};
 pub use config::{Fallback, OwnCounts, PolicyConfig, PolicyName};
 pub use decision::{Cost, Decision, PickError, Reason, Ticket};
-pub use load::{Alone, InFlight, LoadTable, Seats, Seen, Told};
+pub use load::{Alone, InFlight, LoadTable, Seats, Seen, Taught, Told};
 pub use outcome::Outcome;
 pub use placement::{BackendSnapshot, CandidateRecord, KvSource, Placement, Record, Wait};
 pub use request::RequestShape;

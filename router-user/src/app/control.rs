@@ -34,7 +34,7 @@ pub(super) struct Control(JoinHandle<()>);
 /// What the admin plane is made of.
 pub(super) struct Plane {
     pub(super) listener: Listener,
-    pub(super) token: AdminToken,
+    pub(super) token: Arc<AdminToken>,
     pub(super) series: Series,
     pub(super) metrics: Arc<RequestMetrics>,
 }
@@ -51,7 +51,7 @@ pub(super) fn start(
     runtime: Runtime,
     plane: Plane,
 ) -> Result<(Control, Exposition), StartError> {
-    let Plane { listener, token, mut series, metrics } = plane;
+    let Plane { listener, token, mut series, metrics: requests } = plane;
     let source = Arc::new(Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
@@ -62,19 +62,18 @@ pub(super) fn start(
         since: clock::now(),
         fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
-        metrics,
+        metrics: Arc::clone(&requests),
     });
     if config.metrics_compat == Some(Compat::Vllm) {
         series.register_collector(Box::new(VllmCollector {
             source: Arc::<Source>::clone(&source),
-            requests: Arc::clone(&source.metrics),
+            requests,
             window: config.policy.request_stats_window,
         }));
     }
     let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
     let operate = Operations::new(router, relay);
-    let admin = Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), Arc::new(token));
-    let admin = Arc::new(admin);
+    let admin = Arc::new(Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), token));
     let exposition = {
         // Weak: what is answered reads the fleet, which has the proxy, which has this.
         let admin = Arc::downgrade(&admin);

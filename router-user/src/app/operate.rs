@@ -1,91 +1,89 @@
-//! What operators ask for through the admin plane.
+//! What operators ask for through the admin plane, carried out on the fleet.
+//!
+//! Changes wait for files, names and locks, so they run where that is allowed; one at a time, as each begins with what
+//! the one before left.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{Request, Response};
+use parking_lot::Mutex;
 use router_policy::BackendId;
 
-use super::RunningRouter;
-use super::backends;
-use super::fleet::{Fleet, Refused};
-use super::reload::{Reload, ReloadError};
+use super::fleet::{Change, Fleet, OPERATOR, Refused};
+use super::reload::{self, Reload, ReloadError};
+use super::{RunningRouter, backends};
 use crate::backends::{Registry, Relay, RelayError};
 use crate::config::BackendConfig;
-use crate::observe::admin::{Operate, OperateError, Operation};
+use crate::observe::admin::{Operate, OperateError, Operation, Reloaded};
 
 /// Over the engines of a router.
 pub(super) struct Operations {
-    fleet: Arc<Fleet>,
-    reload: Arc<Reload>,
+    changes: Arc<Changes>,
     registry: Arc<Registry>,
     relay: Arc<Relay>,
 }
 
-impl Operations {
-    pub(super) fn new(router: &RunningRouter, relay: Relay) -> Self {
-        Self {
-            fleet: Arc::clone(&router.fleet),
-            reload: Arc::clone(&router.reload),
-            registry: Arc::clone(&router.registry),
-            relay: Arc::new(relay),
-        }
-    }
-
-    /// Does what may wait for files and locks where that is allowed.
-    fn apart<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Fleet, &Reload) -> Result<T, OperateError> + Send + 'static,
-    ) -> Operation<T> {
-        let (fleet, reload) = (Arc::clone(&self.fleet), Arc::clone(&self.reload));
-        Box::pin(async move {
-            let done = tokio::task::spawn_blocking(move || work(&fleet, &reload)).await;
-            done.unwrap_or_else(|_panic| Err(OperateError::Conflict("it failed within".to_owned())))
-        })
-    }
+struct Changes {
+    fleet: Arc<Fleet>,
+    registry: Arc<Registry>,
+    reload: Arc<Reload>,
+    one_at_a_time: Mutex<()>,
 }
 
-impl From<Refused> for OperateError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::NoBackend => Self::NoSuchBackend,
-            other => Self::Conflict(other.to_string()),
-        }
+impl Operations {
+    pub(super) fn new(router: &RunningRouter, relay: Relay) -> Self {
+        let registry = Arc::clone(&router.registry);
+        let changes = Changes {
+            fleet: Arc::clone(&router.fleet),
+            registry: Arc::clone(&registry),
+            reload: Arc::clone(&router.reload),
+            one_at_a_time: Mutex::new(()),
+        };
+        Self { changes: Arc::new(changes), registry, relay: Arc::new(relay) }
+    }
+
+    fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Changes) -> Result<T, OperateError> + Send + 'static,
+    ) -> Operation<T> {
+        let changes = Arc::clone(&self.changes);
+        let done = tokio::task::spawn_blocking(move || {
+            let _one = changes.one_at_a_time.lock();
+            change(&changes)
+        });
+        let panicked = |_| Err(OperateError::Invalid("the change failed; the log says more".to_owned()));
+        Box::pin(async move { done.await.unwrap_or_else(panicked) })
     }
 }
 
 impl Operate for Operations {
     fn add(&self, backend: BackendConfig) -> Operation<Vec<BackendId>> {
-        let registry = Arc::clone(&self.registry);
-        self.apart(move |fleet, _| {
-            let members = backends::members(&[backend]).map_err(|e| OperateError::Invalid(e.to_string()))?;
-            let addrs: Vec<_> = members.iter().map(|member| member.addr).collect();
-            let change = fleet.add(members);
-            if let Some((_, why)) = change.refused.into_iter().next() {
-                return Err(OperateError::Conflict(why));
-            }
-            Ok(registry.all().iter().filter(|t| addrs.contains(&t.addr)).map(|t| t.id).collect())
-        })
+        self.change(move |changes| changes.add(&backend))
     }
 
     fn remove(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()> {
-        self.apart(move |fleet, _| Ok(fleet.remove(id, deadline)?))
+        self.change(move |changes| {
+            changes.fleet.remove(id, deadline)?;
+            Ok(())
+        })
     }
 
     fn drain(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()> {
-        self.apart(move |fleet, _| Ok(fleet.drain(id, deadline)?))
+        self.change(move |changes| Ok(changes.fleet.drain(id, deadline)?))
     }
 
     fn undrain(&self, id: BackendId) -> Operation<()> {
-        self.apart(move |fleet, _| Ok(fleet.undrain(id)?))
+        self.change(move |changes| Ok(changes.fleet.undrain(id)?))
     }
 
-    fn reload(&self) -> Operation<String> {
-        self.apart(|_, reload| match reload.reload() {
-            Ok(reloaded) => Ok(reloaded.to_string()),
-            Err(error @ ReloadError::Fixed) => Err(OperateError::Unsupported(error.to_string())),
-            Err(error) => Err(OperateError::Invalid(crate::error::chain(&error))),
+    fn reload(&self) -> Operation<Reloaded> {
+        self.change(|changes| {
+            let reload::Reloaded { change, applied, needs_restart } = changes.reload.reload()?;
+            let Change { added, changed, leaving, refused } = change;
+            Ok(Reloaded { added, changed, leaving, refused, applied, needs_restart })
         })
     }
 
@@ -93,12 +91,69 @@ impl Operate for Operations {
         let (target, relay) = (self.registry.get(id), Arc::clone(&self.relay));
         Box::pin(async move {
             let target = target.ok_or(OperateError::NoSuchBackend)?;
-            relay.ask(target, request).await.map_err(|error| match error {
-                RelayError::Busy => OperateError::Busy,
-                RelayError::Timeout => OperateError::EngineTimeout,
-                RelayError::Path => OperateError::Invalid(error.to_string()),
-                error => OperateError::Engine(error.to_string()),
-            })
+            Ok(relay.ask(target, request).await?)
         })
     }
+}
+
+impl Changes {
+    /// The rows that a backend's addresses have now.
+    fn add(&self, backend: &BackendConfig) -> Result<Vec<BackendId>, OperateError> {
+        let members = backends::members(std::slice::from_ref(backend))
+            .map_err(|error| OperateError::Invalid(whole(&error)))?;
+        let addrs: Vec<_> = members.iter().map(|member| member.addr).collect();
+        let sources = self.fleet.sources();
+        let others = sources.iter().filter(|(name, _)| name != OPERATOR);
+        if let Some((name, _)) = others.into_iter().find(|(_, all)| addrs.iter().any(|a| all.contains(a))) {
+            return Err(OperateError::Conflict(format!("{name} names it already: change it there")));
+        }
+        let Change { refused, .. } = self.fleet.add(members);
+        if let Some((url, why)) = refused.first() {
+            return Err(OperateError::Conflict(format!("{url} cannot join: {why}")));
+        }
+        let targets = self.registry.all();
+        Ok(targets.iter().filter(|t| addrs.contains(&t.addr)).map(|t| t.id).collect())
+    }
+}
+
+impl From<Refused> for OperateError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoBackend => Self::NoSuchBackend,
+            why => Self::Conflict(why.to_string()),
+        }
+    }
+}
+
+impl From<ReloadError> for OperateError {
+    fn from(error: ReloadError) -> Self {
+        match error {
+            ReloadError::Fixed => Self::Unsupported(error.to_string()),
+            error => Self::Invalid(whole(&error)),
+        }
+    }
+}
+
+impl From<RelayError> for OperateError {
+    fn from(error: RelayError) -> Self {
+        match error {
+            RelayError::Busy => Self::Busy,
+            RelayError::Timeout => Self::EngineTimeout,
+            RelayError::Path => Self::Invalid(error.to_string()),
+            error => Self::Engine(error.to_string()),
+        }
+    }
+}
+
+/// An error with what led to it.
+fn whole(error: &(dyn Error + 'static)) -> String {
+    let (mut text, mut next) = (error.to_string(), error.source());
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
 }

@@ -1,6 +1,6 @@
 //! The configuration read again while the router serves: checked whole before any of it applies.
 //!
-//! The backends, the policy and its constants change at once; other keys need a restart, and it is said which of those
+//! The backends, the policy and its constants, and the admin token change at once; other keys need a restart, and it is said which of those
 //! changed. Invariant: a configuration that cannot be used changes nothing.
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use router_policy::PolicyName;
 use super::fleet::{CONFIGURATION, Change, Fleet};
 use super::{StartError, backends};
 use crate::config::{Config, ConfigError, Settings};
+use crate::observe::admin::{AdminToken, TokenError};
 use crate::parse::Aliases;
 use crate::proxy::Shared;
 
@@ -34,6 +35,7 @@ const AT_ONCE: [&str; 8] = [
 pub struct Reload {
     fleet: Arc<Fleet>,
     proxy: Arc<Shared>,
+    token: Arc<AdminToken>,
     reread: Option<Box<Reread>>,
     /// What the configuration in force was read from.
     settings: Mutex<Settings>,
@@ -85,6 +87,9 @@ pub enum ReloadError {
     /// A backend cannot be used.
     #[error("nothing changed")]
     Backend(#[from] StartError),
+    /// There is no token in its file.
+    #[error("the admin token cannot be taken, nothing changed: {0}")]
+    Token(#[from] TokenError),
 }
 
 impl std::fmt::Debug for Reload {
@@ -97,10 +102,11 @@ impl Reload {
     pub(super) fn new(
         fleet: Arc<Fleet>,
         proxy: Arc<Shared>,
+        token: Arc<AdminToken>,
         settings: Settings,
         reread: Option<Box<Reread>>,
     ) -> Self {
-        Self { fleet, proxy, reread, settings: Mutex::new(settings) }
+        Self { fleet, proxy, token, reread, settings: Mutex::new(settings) }
     }
 
     /// Reads the configuration and applies it. Waits for files and locks, so not to be called where that is forbidden.
@@ -127,6 +133,7 @@ impl Reload {
         let mut settings = self.settings.lock();
         let config = reread()?;
         let members = backends::members(&config.backends)?;
+        self.token.reload()?;
         let (applied, needs_restart) =
             settings.differ(&config.settings).into_iter().partition(|key| is_at_once(key));
         self.fleet.set_drain_deadline(config.drain_deadline);

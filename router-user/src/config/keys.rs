@@ -36,13 +36,6 @@ pub const KEYS: &[Key] = &[
                request is answered 503",
     },
     Key {
-        name: "model-alias",
-        value: "ALIAS:MODEL",
-        default: "",
-        arity: Arity::Many,
-        help: "A name that stands for a model: the engine is sent the model's name in its place; at most 1024",
-    },
-    Key {
         name: "backends-file",
         value: "FILE",
         default: "",
@@ -65,6 +58,13 @@ pub const KEYS: &[Key] = &[
          long each time, up to 10s",
     ),
     one("dns-ttl-max", "DUR", "60s", "The same, but not later, dns-ttl-min to 24h"),
+    Key {
+        name: "model-alias",
+        value: "ALIAS:MODEL",
+        default: "",
+        arity: Arity::Many,
+        help: "A name that stands for a model: the engine is sent the model's name in its place; at most 1024",
+    },
     one(
         "policy",
         "NAME",
@@ -131,6 +131,20 @@ pub const KEYS: &[Key] = &[
         "/run/unlatch/gossip",
         "Router processes of this host that share it tell each other which prompts they placed where; must be this user's \
         alone, and is made if need be; without it, or off: nobody is told",
+    ),
+    one(
+        "state-dir",
+        "DIR",
+        "",
+        "Save here what the engines hold and have taught, so that a restart is warm; must be this user's alone, and is \
+        made if need be; routers that share it have a file each [default: nothing is saved]",
+    ),
+    one("state-interval", "DUR", "1m", "state-dir only: from save to save, 1s to 24h; 0: at the end only"),
+    one(
+        "state-max-age",
+        "DUR",
+        "1h",
+        "state-dir only: what was saved of an engine longer ago is not used, 1s to 24h: others may have used its cache since",
     ),
     one(
         "suspect-after",

@@ -55,12 +55,12 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
-    /// Names that stand for models, and those.
-    pub model_aliases: Vec<(String, String)>,
     /// Files with further engines.
     pub backends_files: Vec<BackendsFile>,
     /// How names are asked for.
     pub dns: DnsConfig,
+    /// Names that stand for models, and those.
+    pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
     /// How engines are asked whether they serve.
@@ -73,6 +73,8 @@ pub struct Config {
     pub edge: EdgeConfig,
     /// Where the host's router processes tell each other their placements; `None` = they do not.
     pub gossip_dir: Option<PathBuf>,
+    /// Warm restarts.
+    pub state: StateConfig,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// File that decision records are appended to; `None` = none are kept.
@@ -107,15 +109,16 @@ impl Default for Config {
             admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)).into(),
             admin_token_file: None,
             backends: Vec::new(),
-            model_aliases: Vec::new(),
             backends_files: Vec::new(),
             dns: DnsConfig::default(),
+            model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
             probes: ProbeKind::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
             gossip_dir: Some(PathBuf::from("/run/unlatch/gossip")),
+            state: StateConfig::default(),
             proxy_paths: Vec::new(),
             record: None,
             session_key: "x-session-id".to_owned(),
@@ -339,6 +342,23 @@ impl Default for KernelConfig {
             devices: Vec::new(),
             suspect_after: SUSPECT_AFTER,
         }
+    }
+}
+
+/// Warm restarts.
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    /// Where states are saved; `None` = nowhere.
+    pub dir: Option<PathBuf>,
+    /// From save to save; `None` = at the end only.
+    pub interval: Option<Duration>,
+    /// What was saved of an engine longer ago is not used.
+    pub max_age: Duration,
+}
+
+impl Default for StateConfig {
+    fn default() -> Self {
+        Self { dir: None, interval: Some(Duration::from_secs(60)), max_age: Duration::from_secs(3600) }
     }
 }
 

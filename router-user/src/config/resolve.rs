@@ -12,12 +12,13 @@ use super::backends_file::BYTES_MAX;
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
     BackendConfig, BackendsFile, Compat, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode,
-    Limits, LogConfig, LogFormat, LogLevel, ProbeKind, backend, model_alias, values,
+    Limits, LogConfig, LogFormat, LogLevel, ProbeKind, StateConfig, backend, model_alias, values,
 };
 use crate::edge::Prefix;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const SAVES: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 /// Backends files at most.
 const BACKENDS_FILES_MAX: usize = 64;
@@ -76,9 +77,9 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         admin_listen: s.read("admin-listen", str::parse)?,
         admin_token_file: s.optional("admin-token-file", absolute_or_relative)?,
         backends: backends(settings, host)?,
-        model_aliases: model_alias::read(settings)?,
         backends_files: backends_files(settings, host)?,
         dns: dns(&s)?,
+        model_aliases: model_alias::read(settings)?,
         policy,
         probes: s.read("probe", |t| {
             values::choice(t, &[("models", ProbeKind::Models), ("inference", ProbeKind::Inference)])
@@ -93,6 +94,11 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             suspect_after: s.duration("suspect-after", Duration::ZERO..=HOUR)?,
         },
         gossip_dir: s.read("gossip-dir", |t| if t == "off" { Ok(None) } else { absolute(t).map(Some) })?,
+        state: StateConfig {
+            dir: s.optional("state-dir", absolute)?,
+            interval: s.optional_duration("state-interval", SAVES)?,
+            max_age: s.duration("state-max-age", SAVES)?,
+        },
         edge: EdgeConfig {
             device: s.optional("edge-dev", device)?,
             deny: prefixes(settings, "edge-deny")?,
@@ -200,7 +206,6 @@ fn compat(text: &str) -> Result<Compat, String> {
 }
 
 fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
-    let day = 24 * HOUR;
     let ttl_min = s.duration("dns-ttl-min", Duration::from_millis(100)..=HOUR)?;
     let servers = s.settings.all("dns-server").iter().map(|given| {
         values::ip_or_socket(&given.text, 53).map_err(|message| ConfigError::at(&given.source, message))
@@ -208,7 +213,7 @@ fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
     Ok(DnsConfig {
         servers: servers.collect::<Result<_, _>>()?,
         ttl_min,
-        ttl_max: s.duration("dns-ttl-max", ttl_min..=day)?,
+        ttl_max: s.duration("dns-ttl-max", ttl_min..=DAY)?,
     })
 }
 

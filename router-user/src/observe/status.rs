@@ -192,17 +192,15 @@ impl Status {
         !self.is_draining && !self.backends.is_empty() && self.pools_without_ready().is_empty()
     }
 
-    /// The pools of which no backend is ready, sorted.
+    /// The pools of which no backend is ready, sorted; a pool of which all are leaving is none any more.
     #[must_use]
     pub fn pools_without_ready(&self) -> Vec<&str> {
-        let pools: BTreeSet<_> = self.backends.iter().map(|b| b.pool.as_str()).collect();
-        let ready: BTreeSet<_> = self
-            .backends
-            .iter()
-            .filter(|b| b.snapshot.ready && !b.snapshot.draining)
-            .map(|b| b.pool.as_str())
-            .collect();
-        pools.difference(&ready).copied().collect()
+        let pools = |is_in: fn(&BackendStatus) -> bool| -> BTreeSet<&str> {
+            self.backends.iter().filter(|b| is_in(b)).map(|b| b.pool.as_str()).collect()
+        };
+        let stays = pools(|b| !b.drain.is_some_and(|drain| drain.is_leaving));
+        let ready = pools(|b| b.snapshot.ready && !b.snapshot.draining);
+        stays.difference(&ready).copied().collect()
     }
 
     /// The state as JSON.
@@ -339,7 +337,7 @@ const BACKEND_GAUGES: [BackendGauge; 14] = [
     }),
 ];
 
-const STATES: [&str; 4] = ["ready", "not_ready", "backed_off", "asleep"];
+const STATES: [&str; 5] = ["ready", "not_ready", "backed_off", "asleep", "draining"];
 
 impl Collector for StatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -17,6 +17,9 @@ pub(crate) type Wanted = (&'static str, &'static str);
 pub(crate) const FOR_TESTS: &[Wanted] =
     &[("bpftool", "bpftool"), ("ip", "iproute2"), ("valgrind", "valgrind")];
 
+/// What the tier `browser` starts; hundreds of megabytes, so apart from the others.
+pub(crate) const FOR_BROWSER: &[Wanted] = &[("chromium", "chromium")];
+
 /// Installs the packages of the programs that are missing.
 ///
 /// # Errors

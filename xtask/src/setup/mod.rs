@@ -53,6 +53,7 @@ pub(crate) fn everything(ws: &Workspace) -> Result<usize> {
         step("bpf-linker", || tools::BPF_LINKER.ensure(ws)),
         step("cargo-deny", || tools::CARGO_DENY.ensure(ws)),
         step("Debian packages", || debian::ensure(debian::FOR_TESTS)),
+        step("Chromium", || debian::ensure(debian::FOR_BROWSER)),
         step("OpenAI SDK", || sdk::ensure(ws)),
         step("OpenAI SDK for Node", || node_sdk::ensure(ws)),
     ];

@@ -7,6 +7,7 @@ use super::ewma::Ewma;
 use super::learned::Learned;
 use super::seats::SeatLearner;
 use super::table::InFlight;
+use super::taught::AVERAGES;
 use super::watched::{Had, Watched};
 use crate::time::Nanos;
 use crate::tuning::Tuning;
@@ -15,9 +16,9 @@ use crate::tuning::Tuning;
 const MEAN_REQUEST_GAIN: f64 = 0.05;
 
 /// Samples outside are an engine's or a clock's nonsense and are clamped.
-const RATE_BOUNDS: (f64, f64) = (10.0, 1e7);
-const DECODE_BOUNDS: (f64, f64) = (1e-3, 3600.0);
-const CHARS_PER_TOKEN_BOUNDS: (f64, f64) = (1.0, 16.0);
+pub(super) const RATE_BOUNDS: (f64, f64) = (10.0, 1e7);
+pub(super) const DECODE_BOUNDS: (f64, f64) = (1e-3, 3600.0);
+pub(super) const CHARS_PER_TOKEN_BOUNDS: (f64, f64) = (1.0, 16.0);
 
 /// A prompt shorter than this is mostly template: it says nothing about characters per token.
 const CHARS_PER_TOKEN_MIN_TOKENS: u64 = 64;
@@ -145,6 +146,28 @@ impl EngineLoad {
     #[must_use]
     pub const fn chars_per_token(&self) -> &Ewma {
         &self.chars_per_token
+    }
+
+    pub(super) const fn averages(&self) -> [&Ewma; AVERAGES] {
+        [
+            &self.decode_seconds,
+            &self.prefill_rate,
+            &self.chars_per_token,
+            &self.mean_uncached,
+            &self.mean_prompt,
+            &self.plain_seconds,
+        ]
+    }
+
+    pub(super) const fn averages_mut(&mut self) -> [&mut Ewma; AVERAGES] {
+        [
+            &mut self.decode_seconds,
+            &mut self.prefill_rate,
+            &mut self.chars_per_token,
+            &mut self.mean_uncached,
+            &mut self.mean_prompt,
+            &mut self.plain_seconds,
+        ]
     }
 
     /// Requests without a byte whose tickets are that one or later. O(log of those without).

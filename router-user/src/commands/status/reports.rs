@@ -133,6 +133,25 @@ mod tests {
     }
 
     #[test]
+    fn a_router_at_a_socket_is_asked_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4096];
+            let n = stream.read(&mut head).unwrap();
+            assert!(head[..n].starts_with(b"GET /status HTTP/1.1\r\n"));
+            write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{{\"backends\":[]}}").unwrap();
+        });
+        let mut status = status(&[1]);
+        let at = format!("unix:{}", path.display());
+        add(&mut status, Some(&at.parse().unwrap()));
+        answering.join().unwrap();
+        assert_eq!(status.reports, format!("as the router at {at} heard them"));
+    }
+
+    #[test]
     fn without_a_router_the_reports_are_unknown_and_the_status_stays() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let nobody = listener.local_addr().unwrap();

@@ -9,10 +9,10 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::answer::{Answer, AnswerBody, error, error_of, json as answer_json, not_allowed};
-use super::operate::OperateError;
+use super::operate::{OperateError, Reloaded};
 use super::routes::{Id, OfBackend, Route};
 use super::{Admin, addition};
 use crate::config::values;
@@ -25,7 +25,12 @@ impl Admin {
     pub(super) async fn change(&self, route: Route<'_>, parts: &Parts, body: Bytes) -> Answer {
         let done = match route {
             Route::Backends => return self.add(&body).await,
-            Route::Reload => return self.reload().await,
+            Route::Reload => {
+                return match self.operate.reload().await {
+                    Ok(done) => answer_json(StatusCode::OK, &reloaded(done)),
+                    Err(why) => refused(&why),
+                };
+            }
             Route::Backend(id, OfBackend::Engine(path)) => {
                 return self.ask_engine(id, parts, path, body).await;
             }
@@ -72,17 +77,6 @@ impl Admin {
         }
     }
 
-    /// The token is read again too; a bad token file stops nothing else, and is told.
-    async fn reload(&self) -> Answer {
-        if let Err(why) = self.token.reload() {
-            return refused(&OperateError::Invalid(format!("{why}; nothing was changed")));
-        }
-        match self.operate.reload().await {
-            Ok(changed) => answer_json(StatusCode::OK, &json!({ "reloaded": changed })),
-            Err(why) => refused(&why),
-        }
-    }
-
     /// Passes a request on to an engine: method, query, body and what they are; nothing else of the caller's.
     pub(super) async fn ask_engine(&self, id: Id<'_>, parts: &Parts, path: &str, body: Bytes) -> Answer {
         let Some(row) = id.row() else { return refused(&OperateError::NoSuchBackend) };
@@ -122,6 +116,15 @@ fn passed_on(answer: Response<Bytes>, method: &Method) -> Answer {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
     passed
+}
+
+fn reloaded(done: Reloaded) -> Value {
+    let Reloaded { added, changed, leaving, refused, applied, needs_restart } = done;
+    let refused: Vec<_> = refused.iter().map(|(url, why)| json!({ "url": url, "why": why })).collect();
+    json!({
+        "added": added, "changed": changed, "leaving": leaving, "refused": refused,
+        "applied": applied, "needs_restart": needs_restart,
+    })
 }
 
 /// `deadline=30s`, or nothing.

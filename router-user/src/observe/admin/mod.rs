@@ -31,7 +31,7 @@ mod snapshot;
 pub use auth::{AdminToken, TokenError};
 pub(super) use listener::serve as serve_with;
 pub use listener::{Listener, UnixSocket};
-pub use operate::{Operate, OperateError, Operation};
+pub use operate::{Operate, OperateError, Operation, Reloaded};
 
 use self::answer::{Answer, AnswerBody, answer, error, json, not_allowed, options, text};
 use self::auth::{Denied, Via};

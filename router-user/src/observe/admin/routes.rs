@@ -139,6 +139,25 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_every_route_with_its_right() {
+        let text = include_str!("../../../../docs/admin.md");
+        let mut documented = Vec::new();
+        for line in text.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let (method, path) = cells[1].trim_matches('`').split_once(' ').unwrap();
+            let path = path.replace("{id}", "7");
+            let route = Route::of(&path).unwrap_or_else(|| panic!("{path} is none"));
+            let method: Method = method.parse().unwrap();
+            assert!(route.takes(&method), "{method} {path}");
+            assert_eq!(route.needs_right(&method), cells[2] == "yes", "{method} {path}");
+            documented.push(format!("{route:?}"));
+        }
+        documented.sort();
+        documented.dedup();
+        assert_eq!(documented.len(), 8 + 7, "routes without a backend, and what there is of one");
+    }
+
+    #[test]
     fn rows_are_numbers_of_the_table() {
         for (id, row) in [("0", Some(0)), ("255", Some(255)), ("007", Some(7))] {
             assert_eq!(Id(id).row().map(|id| id.index()), row, "{id}");

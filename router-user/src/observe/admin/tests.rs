@@ -15,13 +15,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 use super::auth::Via;
-use super::{Admin, AdminToken, AnswerBody, Listener, Operate, OperateError, Operation, UnixSocket, serve};
+use super::{
+    Admin, AdminToken, AnswerBody, Listener, Operate, OperateError, Operation, Reloaded, UnixSocket, serve,
+};
 use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::Heard;
 use crate::backends::metrics_text::Engine;
 use crate::config::BackendConfig;
 use crate::observe::metrics::encode;
-use crate::observe::status::{BackendStatus, KernelStatus, Status, StatusSource, pool};
+use crate::observe::status::{BackendStatus, DrainStatus, KernelStatus, Status, StatusSource, pool};
 use crate::observe::{IndexStatus, Requests};
 use crate::proxy::metrics::{RequestMetrics, Retry};
 use crate::proxy::refusal::Refusal;
@@ -42,10 +44,10 @@ fn id(row: usize) -> BackendId {
 
 fn backend(row: usize) -> BackendStatus {
     let snapshot = BackendSnapshot {
+        draining: false,
         spec: BackendSpec::default(),
         streaming: 1,
         ready: true,
-        draining: false,
         trust: router_policy::Trust::Full,
         models: Models::Listed(vec!["m".to_owned()], NOW),
         own: InFlight { requests: 3, q_tokens: 100, c_tokens: 900 },
@@ -139,8 +141,8 @@ impl Operate for Noting {
         self.note(id, &format!("undrain {}", id.index()), ())
     }
 
-    fn reload(&self) -> Operation<String> {
-        self.note(id(0), "reload", "1 added".to_owned())
+    fn reload(&self) -> Operation<Reloaded> {
+        self.note(id(0), "reload", Reloaded::default())
     }
 
     fn ask(&self, id: BackendId, request: Request<Bytes>) -> Operation<Response<Bytes>> {
@@ -157,8 +159,6 @@ struct Plane {
     admin: Arc<Admin>,
     source: Arc<Fixed>,
     operate: Arc<Noting>,
-    /// Where the token's file is: a reload reads it again.
-    _dir: Option<tempfile::TempDir>,
 }
 
 const TOKEN: &str = "0123456789abcdef";
@@ -169,13 +169,13 @@ fn plane() -> Plane {
     let file = dir.path().join("token");
     std::fs::write(&file, TOKEN).unwrap();
     let token = AdminToken::open(Some(&file)).unwrap();
-    Plane { _dir: Some(dir), ..plane_with(token) }
+    plane_with(token)
 }
 
 fn plane_with(token: AdminToken) -> Plane {
     let (source, operate) = (source(), Arc::new(Noting::default()));
     let admin = Admin::new(Registry::default(), source.clone(), operate.clone(), Arc::new(token));
-    Plane { admin: Arc::new(admin), source, operate, _dir: None }
+    Plane { admin: Arc::new(admin), source, operate }
 }
 
 fn request(method: &Method, path: &str, body: &str) -> Request<Full<Bytes>> {
@@ -287,6 +287,13 @@ async fn ready_is_who_has_a_ready_backend_in_every_pool() {
         (&shown["ready"], &shown["pools_without_ready"]),
         (&false.into(), &serde_json::json!(["other"]))
     );
+    let drain =
+        |is_leaving| Some(DrainStatus { seconds: 1.0, left_seconds: Some(9.0), is_leaving, is_done: false });
+    plane.source.0.lock().backends[1].drain = drain(true);
+    assert_eq!(plane.get("/readyz").await.0, 200, "a pool that leaves is none any more");
+    plane.source.0.lock().backends[0].snapshot.draining = true;
+    plane.source.0.lock().backends[0].drain = drain(false);
+    assert_eq!(plane.get("/readyz").await, lacks("no backend is ready in: m\"x\\"), "nothing new goes there");
     plane.source.0.lock().is_draining = true;
     assert_eq!(plane.get("/readyz").await, lacks("the router is ending"));
     plane.source.0.lock().is_draining = false;
