@@ -21,6 +21,7 @@ mod limits;
 mod malformed;
 mod memory;
 mod own;
+mod production_stack;
 mod records;
 mod reports;
 mod reports_large;
