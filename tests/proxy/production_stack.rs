@@ -107,9 +107,11 @@ fn speech(model: &str) -> String {
 const OPT: &str = "facebook/opt-125m";
 const LLAMA: &str = "meta-llama/Llama-3.1-8B-Instruct";
 
-/// Command lines with where they are documented, and what is asked of them: a request and the model that the engine
-/// must be asked for. `A`, `B` and `C` stand for URLs of engines.
-fn documented() -> Vec<(&'static str, String, Vec<(String, &'static str)>)> {
+/// A request, and the model that the engine must be asked for.
+type Asked = (String, &'static str);
+
+/// Command lines with where they are documented, and what is asked of them. `A`, `B` and `C` stand for URLs of engines.
+fn documented() -> Vec<(&'static str, String, Vec<Asked>)> {
     let both = || vec![(completion(OPT), OPT), (completion(LLAMA), LLAMA)];
     vec![
         (
