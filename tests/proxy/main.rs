@@ -3,6 +3,7 @@
 
 mod admin;
 mod affinity;
+mod clients_choose_nothing;
 mod compat;
 mod counting;
 mod descriptors;
@@ -14,12 +15,17 @@ mod fleet;
 mod forwarding;
 mod framing;
 mod gossip;
+mod health;
 mod idle_conns;
 mod in_flight;
+mod keys;
+mod killed;
 mod large_bodies;
 mod limits;
+mod made_up;
 mod malformed;
 mod memory;
+mod names;
 mod own;
 mod production_stack;
 mod records;

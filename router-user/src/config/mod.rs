@@ -10,6 +10,7 @@ use std::time::Duration;
 use router_policy::{BackendSpec, PolicyConfig};
 
 use crate::account::suspect::SUSPECT_AFTER;
+use crate::backends::health::Rules;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
@@ -63,8 +64,6 @@ pub struct Config {
     pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
-    /// How engines are asked whether they serve.
-    pub probes: ProbeKind,
     /// Threads of the data plane, at least 1.
     pub workers: usize,
     /// Kernel counting.
@@ -87,6 +86,8 @@ pub struct Config {
     pub compat: Option<Compat>,
     /// Whose names of metrics are exported beside our own.
     pub metrics_compat: Option<Compat>,
+    /// How engines are probed and judged.
+    pub probe: ProbeConfig,
     /// Bounds.
     pub limits: Limits,
     /// After SIGTERM, requests in flight have this long to end.
@@ -113,7 +114,6 @@ impl Default for Config {
             dns: DnsConfig::default(),
             model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
-            probes: ProbeKind::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
@@ -125,6 +125,7 @@ impl Default for Config {
             debug_headers: false,
             compat: None,
             metrics_compat: None,
+            probe: ProbeConfig::default(),
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
@@ -133,16 +134,6 @@ impl Default for Config {
             settings: Settings::default(),
         }
     }
-}
-
-/// How engines are asked whether they serve.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProbeKind {
-    /// For their list of models.
-    #[default]
-    Models,
-    /// For a token too, by the path of their first type.
-    Inference,
 }
 
 /// Whose ways are offered beside our own.
@@ -255,6 +246,8 @@ pub struct BackendConfig {
     pub api_key: Option<Secret>,
     /// Where it tells its load.
     pub metrics: MetricsConfig,
+    /// Where it tells how it does.
+    pub health: HealthConfig,
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
@@ -268,6 +261,48 @@ pub struct MetricsConfig {
     pub port: Option<u16>,
     /// Key sent there; `None` = the backend's, if the port is the backend's.
     pub key: Option<Secret>,
+}
+
+/// Where an engine tells how it does, as far as that is not as for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HealthConfig {
+    /// The path, below the backend's.
+    pub path: Option<String>,
+    /// Statuses that are good.
+    pub statuses: Option<Vec<u16>>,
+}
+
+/// How all engines are probed and judged.
+#[derive(Clone, Debug)]
+pub struct ProbeConfig {
+    /// Path below each backend's; `None` = only models are asked.
+    pub path: Option<String>,
+    /// Statuses of it that are good.
+    pub statuses: Vec<u16>,
+    /// For an answer.
+    pub timeout: Duration,
+    /// From inference to inference of our own; `None` = there is none.
+    pub inference: Option<Duration>,
+    /// For its answer.
+    pub inference_timeout: Duration,
+    /// When engines are suspected, ejected and taken back.
+    pub rules: Rules,
+}
+
+/// The usual path, which an engine may lack.
+pub const HEALTH_PATH: &str = "/health";
+
+impl Default for ProbeConfig {
+    fn default() -> Self {
+        Self {
+            path: Some(HEALTH_PATH.to_owned()),
+            statuses: vec![200],
+            timeout: Duration::from_secs(2),
+            inference: None,
+            inference_timeout: Duration::from_secs(30),
+            rules: Rules::default(),
+        }
+    }
 }
 
 /// A text that is never printed.
@@ -416,6 +451,8 @@ pub struct Limits {
     pub backoff_min: Duration,
     /// Longest back-off.
     pub backoff_max: Duration,
+    /// Longest silence of an answer whose backend refuses connections, if there is a limit.
+    pub gone_stream_timeout: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -436,6 +473,7 @@ impl Default for Limits {
             idle_conn_age_max: Duration::from_secs(4),
             backoff_min: Duration::from_millis(250),
             backoff_max: Duration::from_secs(10),
+            gone_stream_timeout: Some(Duration::from_secs(5)),
         }
     }
 }

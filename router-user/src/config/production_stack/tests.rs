@@ -1,12 +1,13 @@
 use std::path::Path;
+use std::time::Duration;
 
 use super::dynamic::parse;
 use super::flags::{FLAGS, Flag, Means, Takes};
 use super::{Given, translate};
+use crate::config::Config;
 use crate::config::document::Notation;
 use crate::config::resolve::{Host, resolve};
 use crate::config::settings::{KEYS, Key, Settings, Source};
-use crate::config::{Config, ProbeKind};
 
 fn given(flags: &[(&str, &str)]) -> Given {
     let mut given = Given::default();
@@ -83,8 +84,18 @@ fn each_flag_becomes_a_setting() {
     check(&[("log-stats", "true"), ("service-discovery", "static"), ("request-rewriter", "noop")], &[]);
     check(
         &[TWO, ("static-model-types", "chat,chat"), ("static-backend-health-checks", "true")],
-        &["backend=http://a:1,types=chat", "backend=http://b:2,types=chat", "probe=inference"],
+        &["backend=http://a:1,types=chat", "backend=http://b:2,types=chat", "inference-probe=60s"],
     );
+}
+
+#[test]
+fn how_often_engines_are_asked_for_a_token_counts_only_where_they_are() {
+    let timing =
+        [("static-backend-health-check-interval", "5"), ("backend-health-check-timeout-seconds", "3")];
+    check(&timing, &["inference-probe-timeout=3s"]);
+    let asked =
+        [TWO, ("static-model-types", "chat,chat"), ("static-backend-health-checks", "true"), timing[0]];
+    assert!(settings(&given(&asked)).unwrap().contains(&"inference-probe=5s".to_owned()));
 }
 
 #[test]
@@ -245,7 +256,7 @@ fn both_dynamic_formats_give_backends_and_routing() {
     let types: Vec<_> = yaml.backends.iter().map(|b| b.types[0].as_str()).collect();
     assert_eq!(types, ["completion", "completion", "chat"]);
     assert_eq!((yaml.policy.policy.as_str(), &*yaml.session_key), ("session", "x-user-id"));
-    assert_eq!((yaml.probes, yaml.model_aliases.len()), (ProbeKind::Inference, 2));
+    assert_eq!((yaml.probe.inference, yaml.model_aliases.len()), (Some(Duration::from_secs(60)), 2));
     assert!(settings(&read("", Notation::Yaml).unwrap()).unwrap().is_empty(), "an empty file says nothing");
 }
 
