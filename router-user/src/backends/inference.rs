@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::probe::Prober;
+use super::probe::{AskError, Prober};
 use super::watch::ReportSink;
 use super::{Mark, Target};
 use crate::clock;
@@ -47,12 +47,13 @@ pub(super) async fn ask(
         let Some((path, body)) = question(target.model_type, &model) else {
             return std::future::pending().await;
         };
-        let is_answered = is_answered(&mut prober, path, &body).await;
-        let tell = |trust| sink.trust(target.id, trust);
-        target.vitals.inferred(clock::now(), is_answered, &tell);
-        if !is_answered {
-            let timeout = config.timeout.as_secs_f64();
-            tracing::warn!(backend = target.url, timeout, "the engine did not answer an inference probe");
+        // A connection that does not come about is the watch's to judge.
+        if let Some(is_answered) = is_answered(&mut prober, path, &body).await {
+            let tell = |trust| sink.trust(target.id, trust);
+            target.vitals.inferred(clock::now(), is_answered, &tell);
+            if !is_answered {
+                tracing::warn!(backend = target.url, "the engine did not answer an inference probe");
+            }
         }
         // Late by its answer; no two at once.
         next = next.max(Instant::now());
@@ -75,10 +76,13 @@ fn question(model_type: Option<ModelType>, model: &str) -> Option<(&'static str,
     Some((model_type.unwrap_or(ModelType::Completion).path(), body))
 }
 
-async fn is_answered(prober: &mut Prober, path: &str, body: &Value) -> bool {
-    let answer = prober.post(path, Bytes::from(body.to_string()), ANSWER_BYTES_MAX).await;
-    // A refusal is an answer; what it wants of a request it knows best.
-    answer.is_ok_and(|answer| !answer.status.is_server_error())
+async fn is_answered(prober: &mut Prober, path: &str, body: &Value) -> Option<bool> {
+    match prober.post(path, Bytes::from(body.to_string()), ANSWER_BYTES_MAX).await {
+        // A refusal is an answer; what it wants of a request it knows best.
+        Ok(answer) => Some(!answer.status.is_server_error()),
+        Err(AskError::Connect(_)) => None,
+        Err(_) => Some(false),
+    }
 }
 
 #[cfg(test)]
