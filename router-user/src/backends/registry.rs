@@ -14,7 +14,7 @@ use super::engine_id::EngineId;
 use super::health::Rules;
 use super::metrics_text::Engine;
 use super::vitals::Vitals;
-use crate::config::{HEALTH_PATH, HealthConfig, ProbeConfig};
+use crate::config::{HEALTH_PATH, HealthConfig, ModelType, ProbeConfig};
 
 /// One engine as the data plane needs it.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct Target {
     pub authorization: Option<hyper::header::HeaderValue>,
     /// Configured model (it makes the engine ready without being asked).
     pub has_configured_model: bool,
+    /// What its model is for, if that is configured.
+    pub model_type: Option<ModelType>,
     /// Where it tells its load.
     pub metrics: MetricsAt,
     /// Where it tells how it does.
@@ -175,11 +177,18 @@ impl Target {
             base_path,
             authorization,
             has_configured_model,
+            model_type: None,
             metrics,
             health: HealthAt::default(),
             vitals,
             found: Arc::default(),
         }
+    }
+
+    /// The same, of a model for something.
+    #[must_use]
+    pub fn with_type(self, model_type: Option<ModelType>) -> Self {
+        Self { model_type, ..self }
     }
 
     /// The same, with its metrics elsewhere.
