@@ -13,6 +13,7 @@ mod gossip;
 mod kernel;
 mod operate;
 mod reload;
+mod state;
 mod workers;
 
 use std::net::SocketAddr;
@@ -181,7 +182,11 @@ impl Router {
 
         let edge = edge::start(&config, addr.port(), &mut series);
 
-        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, random_bytes()?);
+        let opened = state::open(&config.state, config.policy.index_blocks_max, &mut series);
+        // Hashes of an earlier router mean nothing under another secret.
+        let fresh = opened.as_ref().and_then(state::Opened::key).map_or_else(random_bytes, Ok)?;
+        let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, fresh);
+        let kept = opened.map(|opened| opened.warm(&config.state, &hash_key, &fleet));
         let shared = Arc::new(Shared {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
@@ -222,6 +227,7 @@ impl Router {
             control: None,
             edge,
             gossip,
+            state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
         router.control = Some(control::start(
@@ -235,6 +241,10 @@ impl Router {
                 Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));
             let listener = listener.try_clone().map_err(StartError::Internal)?;
             router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
+        }
+        if let Some(kept) = kept {
+            let started = kept.start(&config.state, &router.hash_key, &router.ledger, &router.registry);
+            router.state = Some(started.map_err(StartError::Internal)?);
         }
         let admin = &router.admin_at;
         tracing::info!(%addr, %admin, workers = router.workers.len(), "serving");
@@ -275,6 +285,7 @@ pub struct RunningRouter {
     control: Option<control::Control>,
     edge: Option<Edge>,
     gossip: Option<Arc<Gossip>>,
+    state: Option<state::Warming>,
     fleet: Arc<Fleet>,
     reload: Arc<Reload>,
 }
@@ -376,6 +387,8 @@ impl RunningRouter {
     fn end(&mut self) {
         self.data_plane.go(Phase::Stopping);
         self.workers.drain(..).for_each(workers::Worker::join);
+        // All have ended and no engine is forgotten yet: what is saved now is the last of it.
+        drop(self.state.take());
         self.control_plane.go(Phase::Stopping);
         self.control.take().into_iter().for_each(control::Control::join);
         drop(self.gossip.take());

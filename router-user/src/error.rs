@@ -171,6 +171,13 @@ fn describe(cause: PickError, model: Option<&str>) -> String {
     }
 }
 
+/// An error and its causes on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{ProxyError, Retryable};

@@ -139,7 +139,7 @@ fn an_operator_drains_and_takes_it_back() {
     router.fleet().drain(id, None).unwrap();
     assert_eq!(ask(router.addr(), chat()).status, 503);
     wait::until("the drain is done", || shown(&router)[0]["drain"]["done"] == true);
-    assert_eq!(router.fleet().remove(id), Err(Refused::NamedBy(CONFIGURATION.to_owned())));
+    assert_eq!(router.fleet().remove(id, None), Err(Refused::NamedBy(CONFIGURATION.to_owned())));
     router.fleet().set(CONFIGURATION, members(&[engine.addr()]));
     assert_eq!(shown(&router)[0]["state"], "draining", "the word of an operator outlives a reload");
     router.fleet().undrain(id).unwrap();
@@ -156,6 +156,6 @@ fn an_operator_adds_and_removes() {
     assert_eq!(shown(&router)[1]["source"], "operator");
     router.fleet().set(CONFIGURATION, members(&[first.addr()]));
     assert_eq!(shown(&router).len(), 2, "a reload leaves what operators added");
-    router.fleet().remove(BackendId::new(1).unwrap()).unwrap();
+    router.fleet().remove(BackendId::new(1).unwrap(), None).unwrap();
     wait::until("it leaves", || shown(&router).len() == 1);
 }

@@ -34,3 +34,4 @@ mod stream;
 mod tunnel;
 mod upload;
 mod versions;
+mod warm;

@@ -48,7 +48,10 @@ impl Process {
             .map(|listener| listener.local_addr().unwrap());
         let mut command = Command::new(program);
         command
-            .args(["serve", "--kernel=off", "--gossip-dir=off", "--policy=least-in-flight", "--workers=2"])
+            .args(["serve", "--kernel=off", "--gossip-dir=off", "--workers=2"])
+            .args(
+                (!args.iter().any(|arg| arg.starts_with("--policy="))).then_some("--policy=least-in-flight"),
+            )
             .args([format!("--listen={addr}"), format!("--admin-listen={admin}")])
             .args(engines.iter().map(|engine| format!("--backend=http://{engine},model=m")))
             .args(args);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use router_policy::{BackendId, BackendSpec, PolicyConfig, PolicyName};
 use router_user::app::{Router, RunningRouter};
-use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits, MetricsConfig};
+use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits, Lookup, MetricsConfig};
 
 use crate::client::ask;
 use crate::wait;
@@ -44,6 +44,7 @@ pub fn backend(addr: SocketAddr) -> BackendConfig {
         spec,
         host: addr.ip().to_string(),
         port: addr.port(),
+        lookup: Lookup::Address,
         base_path: String::new(),
         labels: Vec::new(),
         api_key: None,

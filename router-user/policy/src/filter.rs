@@ -6,10 +6,23 @@ use crate::decision::PickError;
 /// What the filter looks at, per backend of the model's pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate {
-    pub(crate) is_ready: bool,
+    pub(crate) tier: Tier,
     pub(crate) was_tried: bool,
     pub(crate) requests: u32,
     pub(crate) max_in_flight: u32,
+}
+
+/// How good a backend is to have, before anything of the request is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// It gets nothing: nobody is there, or it cannot serve.
+    Out,
+    /// Better than no answer at all.
+    LastResort,
+    /// If nobody better is left.
+    Suspect,
+    /// Good.
+    Good,
 }
 
 /// How far a backend gets; the furthest of all decides the error when none gets through.
@@ -17,8 +30,10 @@ pub(crate) struct Gate {
 pub(crate) enum Verdict {
     OtherModel,
     NotReady,
+    LastResort,
     Full,
     Tried,
+    Suspect,
     Candidate,
 }
 
@@ -41,14 +56,16 @@ pub(crate) fn serves(spec: &BackendSpec, models: &Models, model: Option<&str>) -
 /// The verdict on one backend that serves the model.
 #[must_use]
 pub(crate) const fn judge(gate: Gate) -> Verdict {
-    if !gate.is_ready {
-        Verdict::NotReady
-    } else if gate.was_tried {
-        Verdict::Tried
-    } else if gate.requests >= gate.max_in_flight {
-        Verdict::Full
-    } else {
-        Verdict::Candidate
+    let is_full = gate.requests >= gate.max_in_flight;
+    match gate.tier {
+        Tier::Out => Verdict::NotReady,
+        // Where somebody better serves the model, tried or full, this one is no choice at all.
+        Tier::LastResort if gate.was_tried || is_full => Verdict::NotReady,
+        Tier::LastResort => Verdict::LastResort,
+        Tier::Suspect | Tier::Good if gate.was_tried => Verdict::Tried,
+        Tier::Suspect | Tier::Good if is_full => Verdict::Full,
+        Tier::Suspect => Verdict::Suspect,
+        Tier::Good => Verdict::Candidate,
     }
 }
 
@@ -58,15 +75,15 @@ pub(crate) const fn refusal(furthest: Option<Verdict>) -> PickError {
     match furthest {
         None => PickError::NoBackend,
         Some(Verdict::OtherModel) => PickError::UnknownModel,
-        Some(Verdict::NotReady) => PickError::NoneReady,
+        Some(Verdict::NotReady | Verdict::LastResort) => PickError::NoneReady,
         Some(Verdict::Full) => PickError::AllFull,
-        Some(Verdict::Tried | Verdict::Candidate) => PickError::AllTried,
+        Some(Verdict::Tried | Verdict::Suspect | Verdict::Candidate) => PickError::AllTried,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BackendSpec, Gate, Models, Verdict, judge, serves};
+    use super::{BackendSpec, Gate, Models, Tier, Verdict, judge, serves};
     use crate::time::Nanos;
 
     #[test]
@@ -90,10 +107,17 @@ mod tests {
 
     #[test]
     fn the_limit_and_earlier_tries_exclude() {
-        let gate = |requests, is_ready, was_tried| Gate { is_ready, was_tried, requests, max_in_flight: 2 };
-        assert_eq!(judge(gate(1, true, false)), Verdict::Candidate);
-        assert_eq!(judge(gate(2, true, false)), Verdict::Full);
-        assert_eq!(judge(gate(0, true, true)), Verdict::Tried);
-        assert_eq!(judge(gate(0, false, false)), Verdict::NotReady);
+        use Tier::{Good, LastResort, Out, Suspect};
+        let gate = |requests, tier, was_tried| Gate { tier, was_tried, requests, max_in_flight: 2 };
+        assert_eq!(judge(gate(1, Good, false)), Verdict::Candidate);
+        assert_eq!(judge(gate(2, Good, false)), Verdict::Full);
+        assert_eq!(judge(gate(0, Good, true)), Verdict::Tried);
+        assert_eq!(judge(gate(0, Out, false)), Verdict::NotReady);
+        assert_eq!(judge(gate(1, Suspect, false)), Verdict::Suspect);
+        assert_eq!(judge(gate(2, Suspect, false)), Verdict::Full);
+        assert_eq!(judge(gate(0, Suspect, true)), Verdict::Tried);
+        assert_eq!(judge(gate(1, LastResort, false)), Verdict::LastResort);
+        assert_eq!(judge(gate(2, LastResort, false)), Verdict::NotReady);
+        assert_eq!(judge(gate(0, LastResort, true)), Verdict::NotReady);
     }
 }

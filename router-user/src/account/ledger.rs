@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use router_policy::prefix::{BlockHash, TrieCounters};
+use router_policy::prefix::{BlockHash, Copying, Held, TrieCounters};
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
-    PolicyConfig, Reason, Record, Report, RequestShape, Ticket, Usage,
+    PolicyConfig, Reason, Record, Report, RequestShape, Taught, Ticket, Usage,
 };
 
 use super::guard::InFlightGuard;
@@ -183,6 +183,41 @@ impl Ledger {
     /// The backend restarted: what it cached is gone.
     pub fn cache_lost(&self, id: BackendId) {
         self.placement.lock().clear_cache(id);
+    }
+
+    /// Begins to copy what is held of a backend; an earlier copy of it is void.
+    #[must_use]
+    pub fn begin_copy(&self, id: BackendId) -> Copying {
+        self.placement.lock().begin_copy(id)
+    }
+
+    /// Calls `see` with what comes next of a copy, at most `marks` times, under the lock; whether more is to come.
+    /// `None`: the backend lost everything meanwhile, and what was seen is void.
+    pub fn copy(
+        &self,
+        copying: &Copying,
+        marks: usize,
+        see: impl FnMut(Held<&mut dyn ExactSizeIterator<Item = BlockHash>>),
+    ) -> Option<bool> {
+        self.placement.lock().copy(copying, marks, see)
+    }
+
+    /// A prompt is cached there, and behind it so many blocks of its answer, as an earlier router knew.
+    pub fn remember(&self, id: BackendId, blocks: &[BlockHash], answer_blocks: usize) {
+        self.placement.lock().remember(id, blocks, answer_blocks);
+    }
+
+    /// What a backend has taught.
+    #[must_use]
+    pub fn taught(&self, id: BackendId) -> Option<Taught> {
+        self.placement.lock().taught(id)
+    }
+
+    /// What a backend taught an earlier router.
+    pub fn teach(&self, id: BackendId, taught: &Taught) {
+        let mut placement = self.placement.lock();
+        let now = clock::now();
+        placement.teach(now, id, taught);
     }
 
     /// Rows with a backend, in order.

@@ -19,8 +19,7 @@ use crate::backends::{Registry, Relay, Target};
 use crate::clock;
 use crate::config::{Config, KernelMode};
 use crate::observe::admin::{self, Admin, AdminToken, Listener};
-use crate::observe::status::DrainStatus;
-use crate::observe::status::pool;
+use crate::observe::status::{DrainStatus, pool};
 use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
 use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
@@ -187,7 +186,9 @@ impl Source {
             let drain = draining.iter().find(|(id, _)| *id == backend.id);
             backend.drain = drain.map(|(_, drain)| DrainStatus {
                 seconds: drain.since.elapsed().as_secs_f64(),
-                left_seconds: drain.until.saturating_duration_since(Instant::now()).as_secs_f64(),
+                left_seconds: drain
+                    .until
+                    .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
                 is_leaving: drain.then == Then::Leave,
                 is_done: drain.is_done,
             });

@@ -11,6 +11,7 @@ use router_policy::PolicyName;
 use super::fleet::{CONFIGURATION, Change, Fleet};
 use super::{StartError, backends};
 use crate::config::{Config, ConfigError, Settings};
+use crate::error::chain;
 use crate::observe::admin::{AdminToken, TokenError};
 use crate::proxy::Shared;
 
@@ -56,8 +57,8 @@ pub enum ReloadError {
     #[error("nothing changed")]
     Backend(#[from] StartError),
     /// There is no token in its file.
-    #[error("the admin token cannot be taken, nothing changed: {0}")]
-    Token(#[from] TokenError),
+    #[error("the admin token cannot be taken, nothing changed: {}", chain(.0))]
+    Token(TokenError),
 }
 
 impl std::fmt::Debug for Reload {
@@ -101,7 +102,7 @@ impl Reload {
         let mut settings = self.settings.lock();
         let config = reread()?;
         let members = backends::members(&config.backends)?;
-        self.token.reload()?;
+        self.token.reload().map_err(ReloadError::Token)?;
         let (applied, needs_restart) =
             settings.differ(&config.settings).into_iter().partition(|key| is_at_once(key));
         self.fleet.set_drain_deadline(config.drain_deadline);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::config::BackendConfig;
 
 /// One engine at one address. Sources (configuration, files, DNS) say which there are; the address is its identity.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     /// What is configured of it; `spec.url` is its name for people and labels.
     pub config: BackendConfig,

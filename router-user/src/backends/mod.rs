@@ -4,6 +4,7 @@
 
 mod answer;
 mod finding;
+pub mod health;
 mod member;
 pub mod metrics_text;
 pub mod probe;

@@ -43,6 +43,7 @@ struct Found {
     scrape_failures: [AtomicU64; ScrapeFailure::ALL.len()],
     /// Until when the engine asked to be left alone, nanoseconds.
     rest_until: AtomicU64,
+    process_start: Mutex<Option<f64>>,
 }
 
 /// Where an engine tells its load, and with which key.
@@ -156,6 +157,18 @@ impl Target {
     /// Keeps what is known of its reports.
     pub fn set_heard(&self, heard: Heard) {
         *self.found.heard.lock() = heard;
+    }
+
+    /// When the engine's process started, as it said last, Unix seconds; of another router before, until it says it
+    /// to this one.
+    #[must_use]
+    pub fn process_start(&self) -> Option<f64> {
+        *self.found.process_start.lock()
+    }
+
+    /// Keeps when the engine's process started; returns what was known before.
+    pub fn set_process_start(&self, seconds: f64) -> Option<f64> {
+        self.found.process_start.lock().replace(seconds)
     }
 
     /// A connection failed: no requests there for a while, doubling from `min` to `max`. Returns until when.

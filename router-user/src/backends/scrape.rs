@@ -43,7 +43,6 @@ pub struct Scraper {
     asleep: bool,
     seats: Option<Signal<u32>>,
     started: Option<Instant>,
-    process_start_seconds: Option<f64>,
     said: Option<Finding>,
 }
 
@@ -70,7 +69,6 @@ impl Scraper {
             asleep: false,
             seats: None,
             started: None,
-            process_start_seconds: None,
             said: None,
             target,
         }
@@ -91,7 +89,7 @@ impl Scraper {
 
     /// Forgets what an engine told that is gone, for the given reason: another one may come back.
     pub fn forget(&mut self, why: &str) {
-        (self.seats, self.process_start_seconds, self.asleep) = Default::default();
+        (self.seats, self.asleep) = Default::default();
         (self.engine, self.path) = (self.target.metrics.engine, usual_path(&self.target));
         self.may_move = may_move(&self.target);
         self.said = None;
@@ -184,9 +182,9 @@ impl Scraper {
         self.seats.unwrap_or_default()
     }
 
-    fn is_restart(&mut self, now: Option<f64>) -> bool {
+    fn is_restart(&self, now: Option<f64>) -> bool {
         let Some(now) = now else { return false };
-        self.process_start_seconds.replace(now).is_some_and(|before| before != now)
+        self.target.set_process_start(now).is_some_and(|before| before != now)
     }
 
     /// Says what is wrong with a scrape, if that is new; `kept` is its report as far as it is believed.
@@ -305,7 +303,7 @@ mod tests {
         let (id, addr) = (BackendId::new(0).unwrap(), "127.0.0.1:1".parse().unwrap());
         let host = HeaderValue::from_static("h");
         let target = Target::new(id, "http://h".into(), addr, host, String::new(), None, false);
-        let mut s = Scraper::new(Arc::new(target), None);
+        let s = Scraper::new(Arc::new(target), None);
         let seen = [Some(5.0), None, Some(5.0), Some(6.0), Some(6.0)].map(|t| s.is_restart(t));
         assert_eq!(seen, [false, false, false, true, false]);
     }

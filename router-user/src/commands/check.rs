@@ -41,6 +41,11 @@ fn summary(config: &Config) -> String {
         1 => "1 backend".to_owned(),
         n => format!("{n} backends"),
     };
+    let backends = match config.backends_files.len() {
+        0 => backends,
+        1 => format!("{backends} and 1 file of them"),
+        n => format!("{backends} and {n} files of them"),
+    };
     format!("ok: {backends}, policy {}, listening on {}", config.policy.policy.as_str(), config.listen)
 }
 
@@ -56,6 +61,19 @@ mod tests {
     fn a_good_file_is_summed_up() {
         let config = check(&fixture("good.toml")).unwrap();
         assert_eq!(summary(&config), "ok: 2 backends, policy prefix-threshold, listening on 127.0.0.1:8001");
+    }
+
+    #[test]
+    fn files_of_backends_are_checked_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (main, list) = (dir.path().join("u.toml"), dir.path().join("b.yaml"));
+        std::fs::write(&main, format!("backends-file = [{list:?}]\n")).unwrap();
+        assert!(check(&main).unwrap_err().to_string().starts_with(&format!("{}:1: ", main.display())));
+        std::fs::write(&list, "- http://10.0.0.1:8000\n").unwrap();
+        assert!(summary(&check(&main).unwrap()).starts_with("ok: 0 backends and 1 file of them, "));
+        std::fs::write(&list, "- http://10.0.0.1:8000\n- url: http://b\n  wait: 1\n").unwrap();
+        let e = check(&main).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("{}:3: entry 2: wait: ", list.display())), "{e}");
     }
 
     #[test]

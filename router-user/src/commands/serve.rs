@@ -93,12 +93,7 @@ async fn failed(router: &RunningRouter) {
 
 /// The error and its causes on one line of stderr.
 fn fail(error: &dyn std::error::Error, code: u8) -> ExitCode {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line = format!("{line}: {error}");
-        cause = error.source();
-    }
+    let line = crate::error::chain(error);
     // Nothing is left to do if stderr is closed.
     let _ = writeln!(std::io::stderr(), "unlatch: {line}");
     ExitCode::from(code)

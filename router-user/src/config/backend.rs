@@ -2,13 +2,15 @@
 //! lends. Messages never quote credentials.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
 use hyper::Uri;
+use router_common::limits::MAX_BACKENDS;
 use router_policy::BackendSpec;
 
 use super::values::{decimal, integer};
-use super::{BackendConfig, MetricsConfig, Secret};
+use super::{BackendConfig, Lookup, MetricsConfig, Secret};
 use crate::backends::metrics_text::Engine;
 
 /// Characters of a label's key or value at most.
@@ -30,13 +32,32 @@ pub fn parse(text: &str, read: &dyn Fn(&Path) -> io::Result<String>) -> Result<B
         }
         set(&mut backend, key, value, read).map_err(|e| format!("{key}: {e}"))?;
     }
+    whole(backend)
+}
+
+/// A backend of which everything was set, if that fits together.
+pub(super) fn whole(backend: BackendConfig) -> Result<BackendConfig, String> {
     if backend.spec.model.is_none() && !backend.spec.aliases.is_empty() {
-        return Err("alias= needs model=".to_owned());
+        return Err("alias needs model".to_owned());
     }
     Ok(backend)
 }
 
-fn set(
+/// Adds a backend to a list of them.
+pub(super) fn add(all: &mut Vec<BackendConfig>, one: BackendConfig) -> Result<(), String> {
+    let same = |b: &BackendConfig| (&b.host, b.port, b.lookup) == (&one.host, one.port, one.lookup);
+    if all.iter().any(same) {
+        return Err(format!("{} is given twice; a second model of an engine is an alias", one.spec.url));
+    }
+    if all.len() == MAX_BACKENDS {
+        return Err(format!("more than {MAX_BACKENDS} backends"));
+    }
+    all.push(one);
+    Ok(())
+}
+
+/// Sets one key.
+pub(super) fn set(
     backend: &mut BackendConfig,
     key: &str,
     value: &str,
@@ -95,6 +116,11 @@ fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once(':').ok_or_else(|| format!("`{text}` is no key:value"))?;
+    label(key, value)
+}
+
+/// A label within its bounds.
+pub(super) fn label(key: &str, value: &str) -> Result<(String, String), String> {
     if key.is_empty() || key.chars().count().max(value.chars().count()) > LABEL_CHARS_MAX {
         return Err(format!("`{key}` or its value has a wrong length"));
     }
@@ -110,17 +136,19 @@ fn parse_key(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(key.to_owned()))
 }
 
-fn from_url(text: &str) -> Result<BackendConfig, String> {
+/// A backend of which the URL is known.
+pub(super) fn from_url(text: &str) -> Result<BackendConfig, String> {
     let uri = text.parse::<Uri>().map_err(|_| "no URL like http://host:port".to_owned())?;
     let authority = uri.authority().map_or("", |a| a.as_str());
     if authority.contains('@') {
         return Err("the URL holds credentials; give a key by api-key-file=".to_owned());
     }
-    match uri.scheme_str() {
-        Some("http") => {}
+    let lookup = match uri.scheme_str() {
+        Some("http") => Lookup::Address,
+        Some("srv+http") => Lookup::Service,
         Some("https") => return Err(format!("`{text}`: TLS to backends is not available yet; use http://")),
         _ => return Err(format!("`{text}` is no URL like http://host:port")),
-    }
+    };
     if uri.query().is_some() || text.contains('#') {
         return Err(format!("`{text}`: a backend's URL has no query or fragment"));
     }
@@ -131,12 +159,16 @@ fn from_url(text: &str) -> Result<BackendConfig, String> {
     if host.is_empty() || port == Some(0) || (has_port_text && port.is_none()) {
         return Err(format!("`{text}`: host or port is missing or wrong"));
     }
+    if lookup == Lookup::Service && (has_port_text || host.parse::<IpAddr>().is_ok()) {
+        return Err(format!("`{text}`: of srv+http:// the DNS says hosts and ports; name the record alone"));
+    }
     let base_path = uri.path().trim_end_matches('/').to_owned();
-    let url = format!("http://{authority}{base_path}");
+    let url = format!("{}://{authority}{base_path}", uri.scheme_str().unwrap_or("http"));
     Ok(BackendConfig {
         spec: BackendSpec { url, ..BackendSpec::default() },
         host,
         port: port.unwrap_or(80),
+        lookup,
         base_path,
         labels: Vec::new(),
         api_key: None,
@@ -146,7 +178,7 @@ fn from_url(text: &str) -> Result<BackendConfig, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BackendConfig, Engine, parse};
+    use super::{BackendConfig, Engine, Lookup, parse};
     use std::io;
     use std::path::Path;
 
@@ -174,12 +206,29 @@ mod tests {
             ("http://[::1]:8000", "::1", 8000, "", "http://[::1]:8000"),
             ("http://[fd00::2]", "fd00::2", 80, "", "http://[fd00::2]"),
             ("http://h:1/a/b/", "h", 1, "/a/b", "http://h:1/a/b"),
+            (
+                "srv+http://_http._tcp.e.example/a",
+                "_http._tcp.e.example",
+                80,
+                "/a",
+                "srv+http://_http._tcp.e.example/a",
+            ),
         ] {
             let b = ok(text);
             assert_eq!(
                 (b.host.as_str(), b.port, b.base_path.as_str(), b.spec.url.as_str()),
                 (host, port, base, url)
             );
+        }
+    }
+
+    #[test]
+    fn a_service_names_its_record_alone() {
+        assert_eq!(ok("srv+http://_http._tcp.e.example").lookup, Lookup::Service);
+        assert_eq!(ok("http://e.example").lookup, Lookup::Address);
+        for text in ["srv+http://e.example:80", "srv+http://10.0.0.1", "srv+http://[::1]", "srv://e.example"]
+        {
+            assert!(parse(text, &read).is_err(), "{text}");
         }
     }
 

@@ -51,7 +51,8 @@ fn scalar(value: &Spanned<DeValue<'_>>, source: &Source) -> Result<String, Confi
     }
 }
 
-fn line(text: &str, at: usize) -> usize {
+/// The line of a byte, from 1.
+pub(super) fn line(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count()
 }
 

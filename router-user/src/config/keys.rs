@@ -28,12 +28,35 @@ pub const KEYS: &[Key] = &[
         value: "URL[,KEY=VALUE…]",
         default: "",
         arity: Arity::Many,
-        help: "An engine: http://HOST[:PORT][/BASE], then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
+        help: "An engine: http://HOST[:PORT][/BASE], or srv+http://RECORD[/BASE] of which SRV records say host, port and weight; then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
                kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], api-key-file=; of its metrics: engine= (vllm, \
                sglang, tgi, llamacpp, trtllm, triton; else as the text shows), metrics-path= (else /metrics below BASE), \
                metrics-port=, metrics-key-file= (else its api-key-file, at its own port only). At most 256; none: every \
                request is answered 503",
     },
+    Key {
+        name: "backends-file",
+        value: "FILE",
+        default: "",
+        arity: Arity::Many,
+        help: "A list of further engines, read again when it changes: .toml, .json, .yaml or .yml, at most 1MiB; each \
+               entry a text as for backend, or a table of its keys with url",
+    },
+    Key {
+        name: "dns-server",
+        value: "IP[:PORT]",
+        default: "",
+        arity: Arity::Many,
+        help: "Ask this server for names, as they are, instead of those of /etc/resolv.conf",
+    },
+    one(
+        "dns-ttl-min",
+        "DUR",
+        "1s",
+        "A name is asked for again when its TTL ends, but not sooner, 100ms to 1h; after a failure first, then twice as \
+         long each time, up to 10s",
+    ),
+    one("dns-ttl-max", "DUR", "60s", "The same, but not later, dns-ttl-min to 24h"),
     one(
         "policy",
         "NAME",
@@ -93,6 +116,20 @@ pub const KEYS: &[Key] = &[
         "/run/unlatch/gossip",
         "Router processes of this host that share it tell each other which prompts they placed where; must be this user's \
         alone, and is made if need be; without it, or off: nobody is told",
+    ),
+    one(
+        "state-dir",
+        "DIR",
+        "",
+        "Save here what the engines hold and have taught, so that a restart is warm; must be this user's alone, and is \
+        made if need be; routers that share it have a file each [default: nothing is saved]",
+    ),
+    one("state-interval", "DUR", "1m", "state-dir only: from save to save, 1s to 24h; 0: at the end only"),
+    one(
+        "state-max-age",
+        "DUR",
+        "1h",
+        "state-dir only: what was saved of an engine longer ago is not used, 1s to 24h: others may have used its cache since",
     ),
     one(
         "suspect-after",

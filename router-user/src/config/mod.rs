@@ -2,8 +2,9 @@
 //! It does not read the command line ([`crate::cli`] does) and acts on nothing. Invariant: a [`Config`] that came
 //! out of [`resolve`] is within the bounds the help states.
 
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_policy::{BackendSpec, PolicyConfig};
@@ -14,6 +15,8 @@ use crate::edge::Prefix;
 
 mod admin;
 pub mod backend;
+pub mod backends_file;
+pub mod document;
 pub mod file;
 mod keys;
 pub mod resolve;
@@ -21,7 +24,21 @@ pub mod settings;
 pub mod values;
 
 pub use admin::AdminListen;
+pub use backends_file::BackendsFile;
 pub use settings::{ConfigError, Settings};
+
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, is larger, or is no text.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes")));
+    }
+    Ok(text)
+}
 
 /// Everything `unlatch serve` was asked for, checked.
 #[derive(Clone, Debug)]
@@ -34,6 +51,10 @@ pub struct Config {
     pub admin_token_file: Option<PathBuf>,
     /// The engines, in the order given.
     pub backends: Vec<BackendConfig>,
+    /// Files with further engines.
+    pub backends_files: Vec<BackendsFile>,
+    /// How names are asked for.
+    pub dns: DnsConfig,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
     /// Threads of the data plane, at least 1.
@@ -44,6 +65,8 @@ pub struct Config {
     pub edge: EdgeConfig,
     /// Where the host's router processes tell each other their placements; `None` = they do not.
     pub gossip_dir: Option<PathBuf>,
+    /// Warm restarts.
+    pub state: StateConfig,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
     /// File that decision records are appended to; `None` = none are kept.
@@ -74,11 +97,14 @@ impl Default for Config {
             admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8002)).into(),
             admin_token_file: None,
             backends: Vec::new(),
+            backends_files: Vec::new(),
+            dns: DnsConfig::default(),
             policy: PolicyConfig::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
             gossip_dir: Some(PathBuf::from("/run/unlatch/gossip")),
+            state: StateConfig::default(),
             proxy_paths: Vec::new(),
             record: None,
             session_key: "x-session-id".to_owned(),
@@ -148,6 +174,33 @@ pub enum LogFormat {
     Json,
 }
 
+/// How names are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// The servers that are asked; none: those of `/etc/resolv.conf`.
+    pub servers: Vec<SocketAddr>,
+    /// The soonest a name is asked for again, and the first back-off of one that failed.
+    pub ttl_min: Duration,
+    /// The latest.
+    pub ttl_max: Duration,
+}
+
+impl Default for DnsConfig {
+    fn default() -> Self {
+        Self { servers: Vec::new(), ttl_min: Duration::from_secs(1), ttl_max: Duration::from_secs(60) }
+    }
+}
+
+/// What the host of a backend's URL is asked for in the DNS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lookup {
+    /// Its addresses; the port is the URL's.
+    #[default]
+    Address,
+    /// Its SRV records, each a host and a port; the URL's port means nothing.
+    Service,
+}
+
 /// One engine as configured. A name that resolves to several addresses becomes several backends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendConfig {
@@ -157,6 +210,8 @@ pub struct BackendConfig {
     pub host: String,
     /// Port of the URL; 80 when absent.
     pub port: u16,
+    /// What the host is asked for.
+    pub lookup: Lookup,
     /// Path of the URL, put before every request's path; no trailing slash.
     pub base_path: String,
     /// Labels from configuration.
@@ -168,7 +223,7 @@ pub struct BackendConfig {
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsConfig {
     /// Whose names they are; `None` = as the text shows.
     pub engine: Option<Engine>,
@@ -252,6 +307,23 @@ impl Default for KernelConfig {
             devices: Vec::new(),
             suspect_after: SUSPECT_AFTER,
         }
+    }
+}
+
+/// Warm restarts.
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    /// Where states are saved; `None` = nowhere.
+    pub dir: Option<PathBuf>,
+    /// From save to save; `None` = at the end only.
+    pub interval: Option<Duration>,
+    /// What was saved of an engine longer ago is not used.
+    pub max_age: Duration,
+}
+
+impl Default for StateConfig {
+    fn default() -> Self {
+        Self { dir: None, interval: Some(Duration::from_secs(60)), max_age: Duration::from_secs(3600) }
     }
 }
 

@@ -6,25 +6,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_common::edge::EdgeLimits;
-use router_common::limits::MAX_BACKENDS;
 use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 
+use super::backends_file::BYTES_MAX;
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
-    BackendConfig, Config, EdgeConfig, KernelConfig, KernelHook, KernelMode, Limits, LogConfig, LogFormat,
-    LogLevel, backend, values,
+    BackendConfig, BackendsFile, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode, Limits,
+    LogConfig, LogFormat, LogLevel, StateConfig, backend, values,
 };
 use crate::edge::Prefix;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const SAVES: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
+/// Backends files at most.
+const BACKENDS_FILES_MAX: usize = 64;
 
 /// What is asked of the machine.
 pub struct Host<'a> {
     /// Cores, the default of `workers`.
     pub cores: usize,
-    /// Reads a key file.
+    /// Reads a key file or a backends file.
     pub read: &'a dyn Fn(&Path) -> io::Result<String>,
 }
 
@@ -34,7 +37,7 @@ impl Host<'static> {
     pub fn this() -> Self {
         Self {
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            read: &|path| std::fs::read_to_string(path),
+            read: &|path| super::read_text(path, BYTES_MAX),
         }
     }
 }
@@ -74,6 +77,8 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         admin_listen: s.read("admin-listen", str::parse)?,
         admin_token_file: s.optional("admin-token-file", absolute_or_relative)?,
         backends: backends(settings, host)?,
+        backends_files: backends_files(settings, host)?,
+        dns: dns(&s)?,
         policy,
         workers: s.optional("workers", |t| values::integer(t, 1..=1024))?.map_or(host.cores, to_usize),
         kernel: KernelConfig {
@@ -85,6 +90,11 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
             suspect_after: s.duration("suspect-after", Duration::ZERO..=HOUR)?,
         },
         gossip_dir: s.read("gossip-dir", |t| if t == "off" { Ok(None) } else { absolute(t).map(Some) })?,
+        state: StateConfig {
+            dir: s.optional("state-dir", absolute)?,
+            interval: s.optional_duration("state-interval", SAVES)?,
+            max_age: s.duration("state-max-age", SAVES)?,
+        },
         edge: EdgeConfig {
             device: s.optional("edge-dev", device)?,
             deny: prefixes(settings, "edge-deny")?,
@@ -159,18 +169,42 @@ fn backends(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendConfig>, 
     for given in settings.all("backend") {
         let error = |message: String| ConfigError::at(&given.source, message);
         let one = backend::parse(&given.text, host.read).map_err(error)?;
-        if all.iter().any(|b| (&b.host, b.port) == (&one.host, one.port)) {
-            return Err(error(format!(
-                "{} is given twice; a second model of an engine is an alias=",
-                one.spec.url
-            )));
-        }
-        if all.len() == MAX_BACKENDS {
-            return Err(error(format!("more than {MAX_BACKENDS} backends")));
-        }
-        all.push(one);
+        backend::add(&mut all, one).map_err(error)?;
     }
     Ok(all)
+}
+
+/// The files are read, so that a wrong one is said at once; what reads them for the fleet reads them again.
+fn backends_files(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendsFile>, ConfigError> {
+    let mut all: Vec<BackendsFile> = Vec::new();
+    for given in settings.all("backends-file") {
+        let error = |message: String| ConfigError::at(&given.source, message);
+        let file = BackendsFile::new(PathBuf::from(&given.text)).map_err(error)?;
+        if all.iter().any(|other| other.path == file.path) {
+            return Err(error(format!("{} is given twice", file.path.display())));
+        }
+        if all.len() == BACKENDS_FILES_MAX {
+            return Err(error(format!("more than {BACKENDS_FILES_MAX} files")));
+        }
+        let text = (host.read)(&file.path)
+            .map_err(|e| error(format!("cannot read {}: {e}", file.path.display())))?;
+        (file.parse)(&file.path, &text, host.read)?;
+        all.push(file);
+    }
+    Ok(all)
+}
+
+fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
+    let day = 24 * HOUR;
+    let ttl_min = s.duration("dns-ttl-min", Duration::from_millis(100)..=HOUR)?;
+    let servers = s.settings.all("dns-server").iter().map(|given| {
+        values::ip_or_socket(&given.text, 53).map_err(|message| ConfigError::at(&given.source, message))
+    });
+    Ok(DnsConfig {
+        servers: servers.collect::<Result<_, _>>()?,
+        ttl_min,
+        ttl_max: s.duration("dns-ttl-max", ttl_min..=day)?,
+    })
 }
 
 fn proxy_paths(settings: &Settings) -> Result<Vec<String>, ConfigError> {

@@ -8,7 +8,10 @@ use super::super::{Config, KernelConfig, KernelMode, Limits, LogFormat, LogLevel
 use super::{ConfigError, Host, resolve};
 
 fn host() -> Host<'static> {
-    Host { cores: 3, read: &|_| Ok("sk-x".to_owned()) }
+    Host {
+        cores: 3,
+        read: &|path| Ok(if path.ends_with("b.yaml") { "- http://a\n" } else { "sk-x" }.to_owned()),
+    }
 }
 
 fn flags(given: &[(&str, &str)]) -> Settings {
@@ -41,6 +44,10 @@ fn every_key_has_an_effect() {
         ("admin-listen", "[::1]:2"),
         ("admin-token-file", "/t"),
         ("backend", "http://h:1"),
+        ("backends-file", "/b.yaml"),
+        ("dns-server", "127.0.0.1:5300"),
+        ("dns-ttl-min", "2s"),
+        ("dns-ttl-max", "9s"),
         ("policy", "random"),
         ("prefix-min-match", "512"),
         ("fallback", "lowest-qps"),
@@ -53,6 +60,9 @@ fn every_key_has_an_effect() {
         ("kernel-hook", "tcx"),
         ("kernel-dev", "eth0"),
         ("gossip-dir", "off"),
+        ("state-dir", "/s"),
+        ("state-interval", "0"),
+        ("state-max-age", "5m"),
         ("suspect-after", "3s"),
         ("edge-dev", "lo"),
         ("edge-deny", "203.0.113.0/24"),
@@ -142,6 +152,8 @@ fn wrong_values_name_their_flag() {
         ("kernel-dev", "a/b"),
         ("pin-dir", "rel"),
         ("gossip-dir", "rel"),
+        ("state-dir", "rel"),
+        ("state-max-age", "0"),
         ("proxy-path", "x"),
         ("proxy-path", "/a%2f"),
         ("debug-headers", "1"),
@@ -156,6 +168,9 @@ fn wrong_values_name_their_flag() {
         ("session-key", ""),
         ("log-level", "loud"),
         ("backend", "h"),
+        ("backends-file", "/b.txt"),
+        ("dns-server", "dns.example"),
+        ("dns-ttl-max", "10ms"),
     ] {
         let e = read(&[(name, text)]).unwrap_err().to_string();
         assert!(e.starts_with(&format!("--{name}: ")), "{e}");

@@ -1,5 +1,6 @@
 //! What the texts of settings mean: numbers, durations, sizes, names. Pure; messages say what is allowed.
 
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -55,6 +56,16 @@ pub fn retry_statuses(text: &str) -> Result<Vec<u16>, String> {
     all.ok_or_else(|| format!("`{text}` is no list of 429, 500, 502, 503, 504, nor none"))
 }
 
+/// An address with or without a port, like `10.0.0.10`, `[::1]:5300`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn ip_or_socket(text: &str, port: u16) -> Result<SocketAddr, String> {
+    let ip = || text.trim_matches(['[', ']']).parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, port));
+    let addr = text.parse().ok().or_else(ip).filter(|addr: &SocketAddr| addr.port() != 0);
+    addr.ok_or_else(|| format!("`{text}` is no address like 10.0.0.10 or 127.0.0.1:5300"))
+}
+
 /// A number of bytes like `4096`, `64KiB`, `1MiB`, `1GiB`, within bounds.
 ///
 /// # Errors
@@ -98,7 +109,7 @@ pub fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, choice, decimal, duration, integer};
+    use super::{bytes, choice, decimal, duration, integer, ip_or_socket};
     use std::time::Duration;
 
     #[test]
@@ -123,6 +134,22 @@ mod tests {
         }
         for text in ["", "0", "-1", "1MB", "1.5MiB", "KiB", "18446744073709551615TiB", "2TiB"] {
             assert!(bytes(text, 1..=1 << 40).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_may_be_left_out() {
+        for (text, addr) in [
+            ("10.0.0.10", "10.0.0.10:53"),
+            ("127.0.0.1:5300", "127.0.0.1:5300"),
+            ("::1", "[::1]:53"),
+            ("[::1]", "[::1]:53"),
+            ("[::1]:5300", "[::1]:5300"),
+        ] {
+            assert_eq!(ip_or_socket(text, 53), Ok(addr.parse().unwrap()), "{text}");
+        }
+        for text in ["", "dns.example", "10.0.0.10:0", "10.0.0.10:x", "1.2.3"] {
+            assert!(ip_or_socket(text, 53).is_err(), "{text}");
         }
     }
 

@@ -7,14 +7,16 @@
 //! ```
 //! Invariant: key and sockets are made and taken away only under the directory's lock.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use router_common::limits::MAX_WORKERS;
+
+use crate::private_dir;
 
 /// Processes that tell each other: as many as count together.
 pub(super) const MEMBERS: usize = MAX_WORKERS;
@@ -53,7 +55,7 @@ impl Place {
     /// # Errors
     /// The directory cannot be made, is not ours alone, or is full; its key is none.
     pub(super) fn take(dir: &Path, fresh: [u8; KEY_BYTES]) -> io::Result<Self> {
-        make(dir)?;
+        private_dir::ensure(dir)?;
         let _lock = lock(dir)?;
         let key = read_key(dir, fresh)?;
         let (number, socket) = claim(dir)?;
@@ -79,15 +81,6 @@ impl Drop for Place {
 
 fn path(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("{number}.sock"))
-}
-
-fn make(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let found = fs::symlink_metadata(dir)?;
-    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
-        return Err(io::Error::other("the directory is not this user's alone (owner, mode 0700)"));
-    }
-    Ok(())
 }
 
 /// Held as long as the file is.
@@ -146,6 +139,8 @@ fn claim(dir: &Path) -> io::Result<(usize, UnixDatagram)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -171,7 +166,7 @@ mod tests {
     fn the_socket_of_a_dead_process_is_given_away_and_that_of_a_live_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("gossip");
-        make(&dir).unwrap();
+        private_dir::ensure(&dir).unwrap();
         drop(UnixDatagram::bind(dir.join("0.sock")).unwrap());
         assert!(dir.join("0.sock").exists(), "a killed process leaves its socket");
         let alive = UnixDatagram::bind(dir.join("1.sock")).unwrap();
@@ -188,7 +183,7 @@ mod tests {
     fn a_directory_that_others_can_reach_is_refused_and_so_is_a_broken_key() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("gossip");
-        make(&dir).unwrap();
+        private_dir::ensure(&dir).unwrap();
         fs::write(dir.join("key"), "short").unwrap();
         assert!(Place::take(&dir, [1; KEY_BYTES]).is_err(), "a short key");
         fs::write(dir.join("key"), [0; KEY_BYTES + 1]).unwrap();

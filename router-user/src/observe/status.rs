@@ -109,8 +109,8 @@ pub struct BackendStatus {
 pub struct DrainStatus {
     /// Since when, seconds.
     pub seconds: f64,
-    /// When what is left is cut, seconds from now; not below 0.
-    pub left_seconds: f64,
+    /// When what is left is cut, seconds from now; not below 0; `None` = never.
+    pub left_seconds: Option<f64>,
     /// Whether it is to leave the fleet, or stays as it is on an operator's word.
     pub is_leaving: bool,
     /// Whether nothing of this router is in flight there any more.

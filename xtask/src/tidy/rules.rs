@@ -106,6 +106,20 @@ const BANS: &[Ban] = &[
         reason: "placements come and go through functions that app gives",
     },
     Ban {
+        within: &["router-user/src/discovery"],
+        except: &[],
+        paths: &[
+            "crate::accept",
+            "crate::parse",
+            "crate::forward",
+            "crate::account",
+            "crate::gossip",
+            "crate::observe",
+            "crate::proxy",
+        ],
+        reason: "discovery says who belongs to the fleet; what follows is the fleet's",
+    },
+    Ban {
         within: USER,
         except: &[
             "router-user/src/app",

@@ -7,6 +7,7 @@ use super::ewma::Ewma;
 use super::learned::Learned;
 use super::seats::SeatLearner;
 use super::table::InFlight;
+use super::taught::AVERAGES;
 use super::watched::{Had, Watched};
 use crate::time::Nanos;
 use crate::tuning::Tuning;
@@ -15,9 +16,9 @@ use crate::tuning::Tuning;
 const MEAN_REQUEST_GAIN: f64 = 0.05;
 
 /// Samples outside are an engine's or a clock's nonsense and are clamped.
-const RATE_BOUNDS: (f64, f64) = (10.0, 1e7);
-const DECODE_BOUNDS: (f64, f64) = (1e-3, 3600.0);
-const CHARS_PER_TOKEN_BOUNDS: (f64, f64) = (1.0, 16.0);
+pub(super) const RATE_BOUNDS: (f64, f64) = (10.0, 1e7);
+pub(super) const DECODE_BOUNDS: (f64, f64) = (1e-3, 3600.0);
+pub(super) const CHARS_PER_TOKEN_BOUNDS: (f64, f64) = (1.0, 16.0);
 
 /// A prompt shorter than this is mostly template: it says nothing about characters per token.
 const CHARS_PER_TOKEN_MIN_TOKENS: u64 = 64;
@@ -76,6 +77,7 @@ pub struct EngineLoad {
     waiting_checked: Nanos,
     watched: Watched,
     decode_seconds: Ewma,
+    plain_seconds: Ewma,
     prefill_rate: Ewma,
     chars_per_token: Ewma,
     mean_uncached: Ewma,
@@ -100,6 +102,7 @@ impl EngineLoad {
             waiting_checked: Nanos(0),
             watched: Watched::default(),
             decode_seconds: Ewma::new(tuning.decode_gain),
+            plain_seconds: Ewma::new(tuning.decode_gain),
             prefill_rate: Ewma::new(tuning.prefill_rate_gain),
             chars_per_token: Ewma::new(tuning.chars_per_token_gain),
             mean_uncached: Ewma::new(MEAN_REQUEST_GAIN),
@@ -143,6 +146,52 @@ impl EngineLoad {
     #[must_use]
     pub const fn chars_per_token(&self) -> &Ewma {
         &self.chars_per_token
+    }
+
+    pub(super) const fn averages(&self) -> [&Ewma; AVERAGES] {
+        [
+            &self.decode_seconds,
+            &self.prefill_rate,
+            &self.chars_per_token,
+            &self.mean_uncached,
+            &self.mean_prompt,
+            &self.plain_seconds,
+        ]
+    }
+
+    pub(super) const fn averages_mut(&mut self) -> [&mut Ewma; AVERAGES] {
+        [
+            &mut self.decode_seconds,
+            &mut self.prefill_rate,
+            &mut self.chars_per_token,
+            &mut self.mean_uncached,
+            &mut self.mean_prompt,
+            &mut self.plain_seconds,
+        ]
+    }
+
+    /// Requests without a byte whose tickets are that one or later. O(log of those without).
+    #[must_use]
+    pub fn unanswered_since(&self, ticket: u64) -> usize {
+        self.unanswered.len() - self.unanswered.partition_point(|w| w.id < ticket)
+    }
+
+    /// The oldest request without a byte of those sent at `since` or later: when, and whether it is a stream. O(log).
+    #[must_use]
+    pub fn oldest_unanswered(&self, since: Nanos) -> Option<(Nanos, bool)> {
+        let at = self.unanswered.partition_point(|w| w.sent < since);
+        self.unanswered.get(at).map(|w| (w.sent, w.stream))
+    }
+
+    /// From dispatch to the end of an answer that is no stream, seconds.
+    #[must_use]
+    pub const fn plain_seconds(&self) -> &Ewma {
+        &self.plain_seconds
+    }
+
+    /// An answer that is no stream came whole.
+    pub(crate) fn learn_plain_seconds(&mut self, seconds: f64) {
+        self.plain_seconds.observe(seconds.clamp(DECODE_BOUNDS.0, DECODE_BOUNDS.1));
     }
 
     /// What it has taught.

@@ -15,6 +15,13 @@ impl Ewma {
         Self { gain, value: 0.0, observations: 0 }
     }
 
+    /// Goes on from an average of another, unless it has samples of its own.
+    pub fn resume(&mut self, value: f64, observations: u64) {
+        if self.observations == 0 && value.is_finite() {
+            (self.value, self.observations) = (value, observations);
+        }
+    }
+
     /// Takes a sample. One that is no finite number is left out.
     pub fn observe(&mut self, sample: f64) {
         if !sample.is_finite() {

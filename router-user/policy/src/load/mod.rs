@@ -11,6 +11,7 @@ pub mod foreign;
 pub mod learned;
 pub mod seats;
 pub mod table;
+mod taught;
 pub mod watched;
 
 pub use engine::EngineLoad;
@@ -18,3 +19,4 @@ pub use foreign::Foreign;
 pub use learned::{Learned, PoolLearned};
 pub use seats::Seats;
 pub use table::{Alone, InFlight, LoadTable, Seen, Told};
+pub use taught::Taught;

@@ -120,6 +120,20 @@ impl SeatLearner {
         }
     }
 
+    /// What scrapes, and what waiting, have taught.
+    #[must_use]
+    pub const fn learned(&self) -> (Option<u32>, Option<u32>) {
+        (self.from_scrapes, self.from_waiting)
+    }
+
+    /// Takes over what another was taught, where nothing is known yet. No seats are no seats.
+    pub fn resume(&mut self, from_scrapes: Option<u32>, from_waiting: Option<u32>, proven: u32) {
+        let fits = |seats: &u32| *seats > 0 && *seats >= self.proven;
+        self.from_scrapes = self.from_scrapes.or_else(|| from_scrapes.filter(fits));
+        self.from_waiting = self.from_waiting.or_else(|| from_waiting.filter(fits));
+        self.proven = self.proven.max(proven);
+    }
+
     /// The most ever seen at once here.
     #[must_use]
     pub const fn proven(&self) -> u32 {

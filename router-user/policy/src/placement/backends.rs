@@ -10,6 +10,7 @@ use crate::load::InFlight;
 use crate::load::arrivals::Arrivals;
 use crate::signal::Signal;
 use crate::time::Nanos;
+use crate::trust::Trust;
 
 impl Placement {
     /// Rows with a backend, in the order they came.
@@ -63,6 +64,17 @@ impl Placement {
             entry.is_draining = draining;
             self.changed(id);
         }
+    }
+
+    /// How far it is trusted with requests; full trust at first.
+    pub fn set_trust(&mut self, id: BackendId, trust: Trust) {
+        let next_ticket = self.next_ticket;
+        let Some(entry) = self.entry_mut(id) else { return };
+        if !matches!(entry.trust, Trust::Trial(_)) {
+            entry.trial_from = next_ticket;
+        }
+        entry.trust = trust;
+        self.changed(id);
     }
 
     /// What models it serves.

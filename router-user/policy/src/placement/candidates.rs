@@ -99,34 +99,10 @@ impl Placement {
         found: &mut Vec<Candidate>,
         habits: &mut Vec<Habits>,
     ) -> Result<(), PickError> {
-        found.clear();
         habits.clear();
-        let members = self.pools.members(scene.pool);
-        found.reserve(members.len());
-        let is_shared = self.table.is_shared();
-        // Most hold the same, the common head of the prompts; so tokens are reckoned where that changes.
-        let mut matched = Matched::default();
-        let mut silent = 0;
-        for &id in members {
-            let others = if is_shared { self.table.others(id) } else { InFlight::default() };
-            if self.judge(scene, id, others) != Verdict::Candidate {
-                continue;
-            }
-            if matched.blocks != scene.walk.leading_blocks(id) {
-                matched = scene.matched(id);
-            }
-            let candidate = self.candidate_with(scene, id, others, matched);
-            silent += usize::from(candidate.foreign.is_nan());
-            found.push(candidate);
-        }
-        // Mostly all tell, or none does.
-        if silent > 0 && silent < found.len() {
-            assume_foreign(scene.means, found);
-        }
+        self.collect(scene, Verdict::Candidate, found);
         if found.is_empty() {
-            let verdicts = members.iter().map(|&id| self.judge(scene, id, self.table.others(id)));
-            let nobody = (!self.order.is_empty()).then_some(Verdict::OtherModel);
-            return Err(refusal(verdicts.max().or(nobody)));
+            self.find_worse(scene, found)?;
         }
         if self.wants_habits() {
             habits.extend(found.iter().map(|c| self.habits(scene.now, c.id)));
@@ -134,11 +110,68 @@ impl Placement {
         Ok(())
     }
 
+    /// Those that are suspected, or else failed, where nobody is better.
+    #[cold]
+    fn find_worse(&self, scene: &Scene<'_>, found: &mut Vec<Candidate>) -> Result<(), PickError> {
+        let members = self.pools.members(scene.pool);
+        let verdicts = members.iter().map(|&id| self.judge(scene, id, self.table.others(id)));
+        let nobody = (!self.order.is_empty()).then_some(Verdict::OtherModel);
+        let furthest = verdicts.max().or(nobody);
+        if let Some(worse @ (Verdict::Suspect | Verdict::LastResort)) = furthest {
+            self.collect(scene, worse, found);
+        }
+        if found.is_empty() { Err(refusal(furthest)) } else { Ok(()) }
+    }
+
+    /// Fills `found` with those of this verdict.
+    fn collect(&self, scene: &Scene<'_>, wanted: Verdict, found: &mut Vec<Candidate>) {
+        found.clear();
+        let members = self.pools.members(scene.pool);
+        found.reserve(members.len());
+        let is_shared = self.table.is_shared();
+        // Most hold the same, the common head of the prompts; so tokens are reckoned where that changes.
+        let mut matched = Matched::default();
+        let mut silent = 0;
+        let mut is_any_rising = false;
+        for &id in members {
+            let others = if is_shared { self.table.others(id) } else { InFlight::default() };
+            if self.judge(scene, id, others) != wanted {
+                continue;
+            }
+            if matched.blocks != scene.walk.leading_blocks(id) {
+                matched = scene.matched(id);
+            }
+            let candidate = self.candidate_with(scene, id, others, matched);
+            silent += usize::from(candidate.foreign.is_nan());
+            is_any_rising |= self.standings[id.index()].share < 1.0;
+            found.push(candidate);
+        }
+        // Mostly all tell, or none does.
+        if silent > 0 && silent < found.len() {
+            assume_foreign(scene.means, found);
+        }
+        if is_any_rising {
+            self.hold_back(found);
+        }
+    }
+
+    /// Leaves out those that came back lately and have their share already. Where nobody else is, nobody is left out.
+    #[cold]
+    fn hold_back(&self, found: &mut Vec<Candidate>) {
+        let share = |c: &Candidate| f64::from(self.standings[c.id.index()].share);
+        let others = || found.iter().filter(|c| share(c) >= 1.0).map(|c| c.load.requests);
+        let count = others().count();
+        if count > 0 {
+            let mean = others().sum::<f64>() / count as f64;
+            found.retain(|c| share(c) >= 1.0 || c.load.requests < 1.0 + share(c) * mean);
+        }
+    }
+
     #[inline]
     fn judge(&self, scene: &Scene<'_>, id: BackendId, others: InFlight) -> Verdict {
         let standing = &self.standings[id.index()];
         judge(Gate {
-            is_ready: standing.is_ready,
+            tier: standing.tier,
             was_tried: scene.tried.contains(&id),
             requests: standing.requests.saturating_add(others.requests),
             max_in_flight: standing.max_in_flight,

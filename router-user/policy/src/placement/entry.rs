@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::backend::{BackendSpec, Models, Report};
+use crate::filter::Tier;
 use crate::load::arrivals::Arrivals;
 use crate::load::credible::Credible;
 use crate::load::{EngineLoad, Foreign};
 use crate::prefix::BLOCK_BYTES;
 use crate::time::Nanos;
+use crate::trust::Trust;
 use crate::tuning::Tuning;
 
 /// A larger pool is a report's or a configuration's nonsense; 1 Gi tokens.
@@ -25,6 +27,9 @@ pub(super) struct Entry {
     pub(super) is_ready: bool,
     /// It is to get nothing new, whether it is ready or not.
     pub(super) is_draining: bool,
+    pub(super) trust: Trust,
+    /// The first ticket that counts as a trial.
+    pub(super) trial_from: u64,
     pub(super) models: Models,
     pub(super) report: Report,
     pub(super) load: EngineLoad,
@@ -44,6 +49,8 @@ impl Entry {
             generation,
             is_ready: false,
             is_draining: false,
+            trust: Trust::Full,
+            trial_from: 0,
             models: Models::default(),
             report: Report::default(),
             load: EngineLoad::new(tuning),
@@ -70,6 +77,18 @@ impl Entry {
     pub(super) fn prefill_rate(&self, tuning: &Tuning) -> f64 {
         let weight = self.spec.weight.unwrap_or(1.0).clamp(WEIGHT_BOUNDS.0, WEIGHT_BOUNDS.1);
         self.load.prefill_rate().value().unwrap_or(tuning.prefill_rate_start * weight)
+    }
+
+    pub(super) fn tier(&self) -> Tier {
+        match self.trust {
+            _ if !self.is_ready || self.is_draining => Tier::Out,
+            Trust::Full | Trust::Rising(_) => Tier::Good,
+            Trust::Trial(most) if self.load.unanswered_since(self.trial_from) < most.max(1) as usize => {
+                Tier::Good
+            }
+            Trust::Suspect => Tier::Suspect,
+            Trust::Trial(_) | Trust::Ejected => Tier::LastResort,
+        }
     }
 
     /// Requests there by the last report and what was dispatched since; `None` without a report that is younger

@@ -9,9 +9,12 @@ mod pools;
 mod record;
 mod snapshot;
 mod standing;
+mod waits;
+mod warm;
 
 pub use record::{CandidateRecord, KvSource, Record};
 pub use snapshot::BackendSnapshot;
+pub use waits::Wait;
 
 use std::time::Duration;
 
@@ -194,14 +197,7 @@ impl Placement {
 
     /// Another router placed this prompt at `id`: its blocks are cached there now. O(blocks).
     pub fn observe_foreign(&mut self, id: BackendId, blocks: &[BlockHash]) {
-        let Some(entry) = self.entry(id) else { return };
-        let learned = entry.load.chars_per_token().value();
-        let capacity = self.capacity(id, learned.unwrap_or(self.config.tuning.chars_per_token_start));
-        let walk = &mut self.scratch.walk;
-        self.trie.walk(blocks, walk);
-        if let Some(pin) = self.trie.insert(id, blocks, walk, capacity) {
-            self.trie.unpin(id, pin, 0, capacity);
-        }
+        self.remember(id, blocks, 0);
     }
 
     /// The first byte of the answer's body came (SSE comments do not count). Later calls do nothing.
@@ -222,6 +218,9 @@ impl Placement {
     pub fn on_finished(&mut self, now: Nanos, mut ticket: Ticket, outcome: Outcome, usage: &Usage) {
         let tuning = self.config.tuning;
         let Some(load) = self.load_of(&ticket) else { return };
+        if !ticket.stream && outcome == Outcome::Completed {
+            load.learn_plain_seconds(now.seconds_since(ticket.sent));
+        }
         load.finish(now, ticket.dispatch(), ticket.first_byte, outcome == Outcome::Completed, &tuning);
         if let (Some(tokens), Outcome::Completed) = (usage.prompt_tokens, outcome) {
             load.learn_chars_per_token(ticket.prompt_bytes, tokens);

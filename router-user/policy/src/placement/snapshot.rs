@@ -7,6 +7,7 @@ use crate::backend::{BackendSpec, Models, Report};
 use crate::load::{InFlight, Seats};
 use crate::signal::Signal;
 use crate::time::Nanos;
+use crate::trust::Trust;
 
 /// One backend, copied out.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct BackendSnapshot {
     pub ready: bool,
     /// Whether it gets nothing new although it may be ready.
     pub draining: bool,
+    /// How far it is trusted, if they may.
+    pub trust: Trust,
     /// Its models.
     pub models: Models,
     /// This process's counts.
@@ -56,6 +59,7 @@ impl Placement {
             spec: entry.spec.clone(),
             ready: entry.is_ready,
             draining: entry.is_draining,
+            trust: entry.trust,
             models: entry.models.clone(),
             own: entry.load.in_flight(),
             streaming: entry.load.streaming(),

@@ -2,6 +2,7 @@
 //! hundreds of backends reads hundreds of small records in a row and none of the entries.
 
 use super::entry::Entry;
+use crate::filter::Tier;
 use crate::load::{Foreign, InFlight, Learned, Seats};
 use crate::time::Nanos;
 use crate::tuning::Tuning;
@@ -16,7 +17,9 @@ pub(super) struct Standing {
     pub(super) c_tokens: f64,
     /// Most requests that may be in flight there.
     pub(super) max_in_flight: u32,
-    pub(super) is_ready: bool,
+    pub(super) tier: Tier,
+    /// Of what others have in flight, see [`crate::Trust::Rising`].
+    pub(super) share: f32,
     /// As known of the engine alone: what its pool has proven is not in it.
     pub(super) seats: Seats,
     pub(super) kv_tokens: f64,
@@ -35,7 +38,8 @@ impl Standing {
         q_tokens: 0.0,
         c_tokens: 0.0,
         max_in_flight: 0,
-        is_ready: false,
+        tier: Tier::Out,
+        share: 1.0,
         seats: Seats::ProvenByUse(1),
         kv_tokens: 1.0,
         prefill_rate: 1.0,
@@ -52,7 +56,8 @@ impl Standing {
             q_tokens: q_tokens as f64,
             c_tokens: c_tokens as f64,
             max_in_flight: entry.spec.max_in_flight.unwrap_or(u32::MAX),
-            is_ready: entry.is_ready && !entry.is_draining,
+            tier: entry.tier(),
+            share: entry.trust.share(),
             seats: seats.seats(entry.spec.max_num_seqs, entry.report.seats, seats.proven()),
             kv_tokens: entry.kv_tokens(tuning) as f64,
             prefill_rate: entry.prefill_rate(tuning),

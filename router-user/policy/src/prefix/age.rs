@@ -14,10 +14,13 @@ pub(super) struct AgeList {
     pub(super) pinned: usize,
     /// Counts clearings, so that a pin from before one is known to be void.
     pub(super) epoch: u32,
+    /// The mark that a copy in progress comes to next. What leaves its place before that is met again where it went.
+    pub(super) cursor: MarkId,
 }
 
 impl AgeList {
-    pub(super) const EMPTY: Self = Self { newest: NONE, oldest: NONE, blocks: 0, pinned: 0, epoch: 0 };
+    pub(super) const EMPTY: Self =
+        Self { newest: NONE, oldest: NONE, blocks: 0, pinned: 0, epoch: 0, cursor: NONE };
 
     pub(super) fn oldest(&self) -> Option<MarkId> {
         (self.oldest != NONE).then_some(self.oldest)
@@ -43,6 +46,9 @@ impl AgeList {
     /// Takes a mark out.
     pub(super) fn unlink(&mut self, marks: &mut Slab<Mark>, id: MarkId) {
         let Mark { newer, older, held, .. } = marks[id];
+        if self.cursor == id {
+            self.cursor = newer;
+        }
         self.set_newer(marks, older, newer);
         self.set_older(marks, newer, older);
         self.blocks -= usize::from(held);
@@ -55,9 +61,14 @@ impl AgeList {
         while oldest != NONE {
             let mut newest = oldest;
             let mut before = marks[newest].parent;
+            let mut has_cursor = newest == self.cursor;
             while before != NONE && marks[newest].newer == before {
                 newest = before;
+                has_cursor |= newest == self.cursor;
                 before = marks[newest].parent;
+            }
+            if has_cursor && self.newest != newest {
+                self.cursor = marks[newest].newer;
             }
             self.move_span(marks, oldest, newest);
             oldest = before;

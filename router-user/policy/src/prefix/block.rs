@@ -21,6 +21,12 @@ impl HashKey {
     pub const fn new(secret: [u8; 192]) -> Self {
         Self(secret)
     }
+
+    /// The secret, to be kept as safe as it is here.
+    #[must_use]
+    pub const fn reveal(&self) -> &[u8; 192] {
+        &self.0
+    }
 }
 
 impl std::fmt::Debug for HashKey {

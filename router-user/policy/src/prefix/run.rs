@@ -33,7 +33,7 @@ pub(super) struct Run {
 /// That a backend holds the beginning of a run; or filler, which is no run's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
-    run: RunId,
+    pub(super) run: RunId,
     /// The same backend's mark of the run before, all of which it holds. It lives at least as long.
     pub(super) parent: MarkId,
     pub(super) newer: MarkId,
@@ -80,6 +80,13 @@ impl Run {
 
     pub(super) fn len(&self) -> usize {
         self.len.into()
+    }
+
+    /// Its first blocks, so many of them.
+    pub(super) fn blocks(&self, held: u16) -> impl DoubleEndedIterator<Item = BlockHash> + ExactSizeIterator {
+        self.hashes[..held.into()].iter().map(|&[a, b, c, d]| {
+            u128::from(a) | u128::from(b) << 32 | u128::from(c) << 64 | u128::from(d) << 96
+        })
     }
 
     /// How many backends hold its beginning.

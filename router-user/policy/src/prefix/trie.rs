@@ -61,9 +61,9 @@ pub struct TrieCounters {
 /// Which backend holds which block.
 #[derive(Debug)]
 pub struct Trie {
-    runs: Runs,
+    pub(super) runs: Runs,
     /// By row; grows with the highest row seen.
-    lists: Vec<AgeList>,
+    pub(super) lists: Vec<AgeList>,
     counters: TrieCounters,
     /// Of the chain that is being inserted.
     path: Path,

@@ -28,8 +28,8 @@ pub(super) enum Standing {
 pub(in crate::app) struct Draining {
     /// Since when.
     pub(in crate::app) since: Instant,
-    /// When what is left is cut.
-    pub(in crate::app) until: Instant,
+    /// When what is left is cut; `None` = never.
+    pub(in crate::app) until: Option<Instant>,
     /// What follows.
     pub(in crate::app) then: Then,
     /// Nothing is in flight there.
@@ -65,13 +65,12 @@ pub enum Refused {
 }
 
 impl Fleet {
-    /// Nothing new goes to a backend from now on; `deadline` for what is there.
+    /// Nothing new goes to a backend from now on; what is there has until `deadline`, or until it ends.
     ///
     /// # Errors
     /// [`Refused`]: there is none, or it is leaving.
     pub fn drain(&self, id: BackendId, deadline: Option<Duration>) -> Result<(), Refused> {
         let mut state = self.state.lock();
-        let deadline = deadline.unwrap_or(state.drain_deadline);
         let entry = find(&mut state, id)?;
         if entry.is_leaving() {
             return Err(Refused::Leaving);
@@ -97,19 +96,19 @@ impl Fleet {
         Ok(())
     }
 
-    /// What is in flight at a backend that drains has so long from now on.
-    pub(in crate::app) fn set_deadline(&self, id: BackendId, deadline: Duration) {
+    /// Gives a drain another deadline.
+    pub(super) fn hurry(&self, id: BackendId, deadline: Duration) {
         let mut state = self.state.lock();
         if let Ok(Entry { standing: Standing::Draining(draining), .. }) = find(&mut state, id) {
-            draining.until = Instant::now() + deadline;
+            draining.until = Some(Instant::now() + deadline);
         }
     }
 
     /// It drains, and then follows `then`.
-    pub(super) fn begin(&self, entry: &mut Entry, then: Then, deadline: Duration) {
+    pub(super) fn begin(&self, entry: &mut Entry, then: Then, deadline: Option<Duration>) {
         let now = Instant::now();
         let since = entry.draining().map_or(now, |before| before.since);
-        let until = now + deadline;
+        let until = deadline.map(|deadline| now + deadline);
         self.parts.ledger.draining(entry.id, true);
         entry.standing = Standing::Draining(Draining { since, until, then, is_done: false, is_cut: false });
         self.drains.notify_one();
@@ -133,7 +132,7 @@ impl Fleet {
         for entry in &mut state.entries {
             let Standing::Draining(draining) = &mut entry.standing else { continue };
             draining.is_done = self.is_empty(entry.id);
-            let is_over = now >= draining.until;
+            let is_over = draining.until.is_some_and(|until| now >= until);
             if is_over && !draining.is_done && !std::mem::replace(&mut draining.is_cut, true) {
                 cut(&entry.target);
             }

@@ -1,11 +1,13 @@
 //! One backend of the fleet: joining, being configured anew, leaving.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use router_common::BackendAddr;
 use router_policy::BackendId;
 use tokio::task::AbortHandle;
 
+use super::super::state::{LOAD_MAX, warm_up};
 use super::Fleet;
 use super::drain::{Draining, Standing, Then};
 use crate::account::RowError;
@@ -67,6 +69,9 @@ impl Fleet {
         let id = self.parts.account.register(BackendAddr::from_socket_addr(member.addr), &spec.url)?;
         self.parts.ledger.set_backend(id, spec);
         let target = Arc::new(self.target(id, &member));
+        if let Some(warm) = self.warm.get() {
+            warm_up(warm, &self.parts.ledger, &target, Instant::now() + LOAD_MAX);
+        }
         // Before the first client, not when the watch comes to it.
         self.parts.ledger.ready(id, target.has_configured_model);
         Ok(self.entry(member, id, target, Standing::Serving))

@@ -11,7 +11,7 @@ mod entry;
 mod merge;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,6 +25,7 @@ use crate::backends::{Member, Registry, ReportSink, WatchConfig};
 use crate::gossip::Gossip;
 use crate::parse::Names;
 use crate::proxy::{RequestMetrics, Shared};
+use crate::state::Warm;
 
 pub use drain::Refused;
 pub(super) use drain::{Draining, Then};
@@ -58,6 +59,8 @@ pub struct Fleet {
     parts: Parts,
     sink: Arc<dyn ReportSink>,
     state: Mutex<State>,
+    /// What an earlier router knew of those who are not here yet.
+    warm: OnceLock<Arc<Warm>>,
     /// Something drains.
     drains: Notify,
 }
@@ -104,13 +107,18 @@ impl Fleet {
     pub(super) fn new(parts: Parts, drain_deadline: Duration) -> Self {
         let sink: Arc<dyn ReportSink> = Arc::<Ledger>::clone(&parts.ledger);
         let state = Mutex::new(State { drain_deadline, ..State::default() });
-        Self { parts, sink, state, drains: Notify::new() }
+        Self { parts, sink, state, warm: OnceLock::new(), drains: Notify::new() }
     }
 
     /// The counts, the ledger and the targets.
     pub(super) fn parts(&self) -> (Account, Arc<Ledger>, Arc<Registry>) {
         let Parts { account, ledger, registry, .. } = &self.parts;
         (account.clone(), Arc::clone(ledger), Arc::clone(registry))
+    }
+
+    /// Who joins from now on finds here what an earlier router knew. Only the first call counts.
+    pub(super) fn warm_who_joins(&self, warm: Arc<Warm>) {
+        let _second = self.warm.set(warm);
     }
 
     /// How long what is in flight at a backend that leaves may take to end from now on.
@@ -164,7 +172,7 @@ impl Fleet {
         for entry in &mut state.entries {
             let is_wanted = wanted.iter().any(|member| member.addr == entry.member.addr);
             if !is_wanted && !entry.is_leaving() {
-                self.begin(entry, Then::Leave, state.drain_deadline);
+                self.begin(entry, Then::Leave, Some(state.drain_deadline));
                 change.leaving.push(entry.target.url.clone());
             }
         }
@@ -226,18 +234,22 @@ impl Fleet {
         self.set(OPERATOR, all)
     }
 
-    /// A backend that operators added drains and leaves.
+    /// A backend that operators added drains and leaves; `None` = by the configured deadline.
     ///
     /// # Errors
     /// [`Refused`]: there is none, or another source names it.
-    pub fn remove(&self, id: BackendId) -> Result<Change, Refused> {
+    pub fn remove(&self, id: BackendId, deadline: Option<Duration>) -> Result<(), Refused> {
         let addr = self.parts.registry.get(id).ok_or(Refused::NoBackend)?.addr;
         let sources = self.sources();
         match sources.iter().find(|(_, addrs)| addrs.contains(&addr)) {
             Some((name, _)) if name == OPERATOR => {
                 let mut all = self.operators();
                 all.retain(|member| member.addr != addr);
-                Ok(self.set(OPERATOR, all))
+                self.set(OPERATOR, all);
+                if let Some(deadline) = deadline {
+                    self.hurry(id, deadline);
+                }
+                Ok(())
             }
             Some((name, _)) => Err(Refused::NamedBy(name.clone())),
             None => Err(Refused::Leaving),

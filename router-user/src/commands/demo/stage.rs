@@ -12,7 +12,7 @@ use router_policy::{BackendSpec, PolicyConfig};
 use crate::account::{Detach, detach};
 use crate::app::{Router, RunningRouter};
 use crate::commands::output;
-use crate::config::{BackendConfig, Config, KernelConfig, KernelMode, MetricsConfig};
+use crate::config::{BackendConfig, Config, KernelConfig, KernelMode, Lookup, MetricsConfig};
 
 /// Time for engines to be found ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -105,6 +105,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         spec: BackendSpec { url: engine.url(), ..BackendSpec::default() },
         host: engine.addr().ip().to_string(),
         port: engine.addr().port(),
+        lookup: Lookup::Address,
         base_path: String::new(),
         labels: Vec::new(),
         api_key: None,
