@@ -17,7 +17,7 @@ mod state;
 mod workers;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -32,12 +32,13 @@ use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, WatchConfig};
-use crate::config::{AdminListen, Config, KernelMode};
+use crate::config::{AdminListen, Compat, Config, KernelMode};
 use crate::decisions::Recorder;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
 use crate::observe::admin::TokenError;
+use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -192,6 +193,7 @@ impl Router {
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
             names: ArcSwap::default(),
+            aliases: ArcSwap::from_pointee(Aliases::new(&config.model_aliases)),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             retries: RetryBudget::new(config.limits.retry_budget),
             limits: config.limits.clone(),
@@ -199,6 +201,7 @@ impl Router {
             proxy_paths: config.proxy_paths.clone(),
             session_key: ArcSwapOption::new(reload::session_key(&config)),
             keep_record,
+            compat: (config.compat == Some(Compat::Vllm)).then(OnceLock::new),
             debug_headers: config.debug_headers,
         });
         let gossip = gossip.map(Arc::new);
@@ -230,12 +233,12 @@ impl Router {
             state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        router.control = Some(control::start(
-            &router,
-            &config,
-            runtime,
-            control::Plane { listener: admin, token, series, metrics },
-        )?);
+        let plane = control::Plane { listener: admin, token, series, metrics };
+        let (control, exposition) = control::start(&router, &config, runtime, plane)?;
+        router.control = Some(control);
+        if let Some(compat) = &shared.compat {
+            compat.get_or_init(|| exposition);
+        }
         for _ in 0..config.workers.max(1) {
             let proxy =
                 Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));

@@ -21,6 +21,8 @@ use crate::commands::replay::ReplayArgs;
 use crate::commands::status::StatusArgs;
 #[cfg(feature = "top")]
 use crate::commands::top::TopArgs;
+use crate::config::production_stack::dynamic::{self, Format};
+use crate::config::production_stack::{self, FLAGS, Flag, Given, Takes};
 use crate::config::resolve::{Host, resolve};
 use crate::config::settings::{Arity, KEYS, Key, Settings, Source};
 use crate::config::{Config, ConfigError, file};
@@ -97,19 +99,37 @@ pub struct ServeArgs {
     pub config: Option<PathBuf>,
     /// What flags and environment say.
     pub settings: Settings,
+    /// What flags of the vLLM production stack say.
+    pub theirs: Given,
+    /// Its dynamic configuration.
+    pub dynamic: Option<dynamic::File>,
 }
 
 impl ServeArgs {
-    /// Flags over environment over file, checked.
+    /// Flags over environment over file, checked. Files are read anew by each call.
     ///
     /// # Errors
     /// What cannot be read or used, with the flag, variable, or file, line and key.
     pub fn resolve(&self) -> Result<Config, ConfigError> {
-        let settings = match &self.config {
-            Some(path) => self.settings.clone().over(read_file(path)?),
-            None => self.settings.clone(),
+        self.resolve_with_notices().map(|(config, _)| config)
+    }
+
+    /// The same, and a line for each word of the vLLM production stack that was given, with ours.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_with_notices(&self) -> Result<(Config, Vec<String>), ConfigError> {
+        let theirs = match &self.dynamic {
+            Some(file) => self.theirs.clone().over(file.read()?),
+            None => self.theirs.clone(),
         };
-        resolve(&settings, &Host::this())
+        let translated = production_stack::translate(&theirs, &self.settings)?;
+        let settings = translated.settings.over(self.settings.clone());
+        let settings = match &self.config {
+            Some(path) => settings.over(read_file(path)?),
+            None => settings,
+        };
+        Ok((resolve(&settings, &Host::this())?, translated.notices))
     }
 }
 
@@ -125,6 +145,26 @@ pub fn read_file(path: &Path) -> Result<Settings, ConfigError> {
     file::parse(path, &text)
 }
 
+impl ServeArgs {
+    /// Reads the flags of the vLLM production stack.
+    fn read_theirs(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for flag in FLAGS.iter().filter(|flag| !flag.is_shared()) {
+            let Some(text) = matches.get_one::<String>(flag.name) else { continue };
+            self.theirs.add(flag, text.clone(), Source::Flag(flag.name));
+            let format = match flag.name {
+                "dynamic-config-json" => Format::Json,
+                "dynamic-config-yaml" => Format::Yaml,
+                _ => continue,
+            };
+            if self.dynamic.replace(dynamic::File { path: text.into(), format }).is_some() {
+                let message = "--dynamic-config-json and --dynamic-config-yaml exclude each other\n";
+                return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Args for ServeArgs {
     fn augment_args(command: Command) -> Command {
         let config = Arg::new("config")
@@ -133,11 +173,28 @@ impl Args for ServeArgs {
             .hide_env_values(true)
             .value_name("FILE")
             .help("TOML file with the same keys; flags and environment beat it");
-        command.arg(config).args(KEYS.iter().map(arg))
+        let theirs = FLAGS.iter().filter(|flag| !flag.is_shared()).map(their_arg);
+        command.arg(config).args(KEYS.iter().map(arg)).args(theirs).after_help(
+            "The flags of the vLLM production stack's router are taken too, with a notice of ours: \
+             docs/migration-production-stack.md",
+        )
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
+    }
+}
+
+/// A flag of the vLLM production stack. Not in the help, which has ours for it.
+fn their_arg(flag: &'static Flag) -> Arg {
+    let arg = Arg::new(flag.name).long(flag.name).hide(true).overrides_with(flag.name);
+    match flag.takes {
+        Takes::Value => arg.action(ArgAction::Set),
+        Takes::Nothing => arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(["true", "false"]),
     }
 }
 
@@ -150,11 +207,13 @@ fn arg(key: &'static Key) -> Arg {
                 default => format!("{} [default: {default}]", key.help),
             },
         );
-    match key.arity {
+    let arg = match key.arity {
         Arity::One => arg.action(ArgAction::Set),
         Arity::Many => arg.action(ArgAction::Append),
         Arity::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
-    }
+    };
+    // They take it several times, of which the last counts.
+    if key.name == "request-stats-window" { arg.overrides_with(key.name) } else { arg }
 }
 
 impl FromArgMatches for ServeArgs {
@@ -172,9 +231,15 @@ impl FromArgMatches for ServeArgs {
                 });
                 texts.for_each(|text| args.settings.add(key, text, Source::Env(key.env())));
             } else {
-                values.for_each(|text| args.settings.add(key, text.clone(), Source::Flag(key.name)));
+                for text in values {
+                    match Flag::find(key.name).filter(|_| production_stack::says_theirs(key.name, text)) {
+                        Some(flag) => args.theirs.add(flag, text.clone(), Source::Flag(flag.name)),
+                        None => args.settings.add(key, text.clone(), Source::Flag(key.name)),
+                    }
+                }
             }
         }
+        args.read_theirs(matches)?;
         Ok(args)
     }
 

@@ -56,6 +56,9 @@ pub enum ProxyError {
     /// No such path (404).
     #[error("no such path: {0}")]
     UnknownPath(String),
+    /// No engine has the id that the request asks for (404).
+    #[error("no engine has the id `{0}`: GET /engines lists them")]
+    UnknownEngine(String),
     /// An own path, asked with another method than GET or HEAD (405).
     #[error("this path answers GET and HEAD only")]
     MethodNotAllowed,
@@ -87,8 +90,10 @@ impl ProxyError {
             Self::ClientGone => "client_gone",
             Self::HeadTooLarge { .. } => "head_too_large",
             Self::UnknownPath(_) => "unknown_path",
+            Self::UnknownEngine(_) => "engine_not_found",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NoBackend { cause: PickError::UnknownModel, .. } => "model_not_found",
+            Self::NoBackend { cause: PickError::OtherTask, .. } => "unsupported_by_model",
             Self::NoBackend { cause: PickError::AllFull, .. } => "backends_full",
             Self::NoBackend { .. } => "no_backend",
             Self::ConnectFailed(_) => "backends_unreachable",
@@ -101,7 +106,9 @@ impl ProxyError {
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::BadBody(_) | Self::ClientGone => StatusCode::BAD_REQUEST,
-            Self::UnknownPath(_) | Self::NoBackend { cause: PickError::UnknownModel, .. } => {
+            Self::UnknownPath(_)
+            | Self::UnknownEngine(_)
+            | Self::NoBackend { cause: PickError::UnknownModel | PickError::OtherTask, .. } => {
                 StatusCode::NOT_FOUND
             }
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -120,7 +127,7 @@ impl ProxyError {
     pub const fn origin(&self) -> Origin {
         match self {
             Self::BodyBudget => Origin::Router,
-            Self::NoBackend { cause: PickError::UnknownModel, .. } => Origin::Client,
+            Self::NoBackend { cause: PickError::UnknownModel | PickError::OtherTask, .. } => Origin::Client,
             Self::NoBackend { .. } | Self::ConnectFailed(_) | Self::UpstreamFailed(_) => Origin::Upstream,
             _ => Origin::Client,
         }
@@ -161,12 +168,11 @@ impl ProxyError {
 }
 
 fn describe(cause: PickError, model: Option<&str>) -> String {
-    match (cause, model) {
-        (PickError::UnknownModel, Some(model)) => {
-            // The name is the client's: bounded, and quoted by the JSON writer.
-            let shown: String = model.chars().take(128).collect();
-            format!("the model `{shown}` does not exist")
-        }
+    // The name is the client's: bounded, and quoted by the JSON writer.
+    let shown = model.map(|model| model.chars().take(128).collect::<String>());
+    match (cause, shown) {
+        (PickError::UnknownModel, Some(shown)) => format!("the model `{shown}` does not exist"),
+        (PickError::OtherTask, Some(shown)) => format!("no backend of the model `{shown}` serves this path"),
         (cause, _) => cause.to_string(),
     }
 }
@@ -190,7 +196,9 @@ mod tests {
             (ProxyError::BadBody("x".into()), 400),
             (ProxyError::ClientGone, 400),
             (ProxyError::UnknownPath("/x".into()), 404),
+            (ProxyError::UnknownEngine("x".into()), 404),
             (no(PickError::UnknownModel), 404),
+            (no(PickError::OtherTask), 404),
             (ProxyError::MethodNotAllowed, 405),
             (ProxyError::BodyStalled, 408),
             (ProxyError::BodyTooLarge { limit_bytes: 1 }, 413),

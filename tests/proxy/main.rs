@@ -3,6 +3,7 @@
 
 mod admin;
 mod affinity;
+mod compat;
 mod counting;
 mod descriptors;
 mod eligible;

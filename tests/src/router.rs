@@ -46,6 +46,7 @@ pub fn backend(addr: SocketAddr) -> BackendConfig {
         port: addr.port(),
         lookup: Lookup::Address,
         base_path: String::new(),
+        types: Vec::new(),
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),

@@ -1,6 +1,7 @@
 //! What the policy is told of a backend: its configuration, its readiness, its last report.
 
 use crate::signal::Signal;
+use crate::task::Tasks;
 use crate::time::Nanos;
 
 /// Configuration of one backend.
@@ -12,6 +13,8 @@ pub struct BackendSpec {
     pub model: Option<String>,
     /// Names under which clients may ask for the configured model.
     pub aliases: Vec<String>,
+    /// What it does; requests for other work do not go there.
+    pub tasks: Tasks,
     /// At most this many requests in flight; `None` = no limit.
     pub max_in_flight: Option<u32>,
     /// Configured seats (vLLM's `max_num_seqs`).

@@ -209,6 +209,9 @@ pub enum PickError {
     /// Every backend's models are known and none is the one asked for.
     #[error("no backend serves the model")]
     UnknownModel,
+    /// Backends serve the model, but none of them does what the path asks for.
+    #[error("no backend does this for the model")]
+    OtherTask,
     /// Backends serve the model, but none is ready.
     #[error("no backend is ready")]
     NoneReady,

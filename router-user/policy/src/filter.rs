@@ -29,6 +29,7 @@ pub(crate) enum Tier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     OtherModel,
+    OtherTask,
     NotReady,
     LastResort,
     Full,
@@ -75,6 +76,7 @@ pub(crate) const fn refusal(furthest: Option<Verdict>) -> PickError {
     match furthest {
         None => PickError::NoBackend,
         Some(Verdict::OtherModel) => PickError::UnknownModel,
+        Some(Verdict::OtherTask) => PickError::OtherTask,
         Some(Verdict::NotReady | Verdict::LastResort) => PickError::NoneReady,
         Some(Verdict::Full) => PickError::AllFull,
         Some(Verdict::Tried | Verdict::Suspect | Verdict::Candidate) => PickError::AllTried,

@@ -20,6 +20,7 @@ mod placement;
 pub mod prefix;
 pub mod request;
 pub mod signal;
+pub mod task;
 pub mod time;
 pub mod trust;
 pub mod tuning;
@@ -34,6 +35,7 @@ pub use placement::{BackendSnapshot, CandidateRecord, KvSource, Placement, Recor
 pub use request::RequestShape;
 pub use router_common::BackendId;
 pub use signal::{Signal, Why};
+pub use task::{Task, Tasks};
 pub use time::Nanos;
 pub use trust::Trust;
 pub use tuning::Tuning;

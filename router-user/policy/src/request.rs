@@ -1,12 +1,15 @@
 //! What the policy knows of a request: a shape, never text.
 
 use crate::prefix::{BLOCK_BYTES, Chain};
+use crate::task::Task;
 
 /// Shape of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestShape {
     /// The model the client named, as it named it.
     pub model: Option<Box<str>>,
+    /// The kind of work its path asks for.
+    pub task: Task,
     /// Chained hashes of the prompt; empty for a request without a shape.
     pub chain: Chain,
     /// Whether the prompt could be read; without it the request is placed by load alone.
@@ -25,6 +28,7 @@ impl Default for RequestShape {
     fn default() -> Self {
         Self {
             model: None,
+            task: Task::Any,
             chain: Chain::default(),
             shaped: false,
             stream: false,

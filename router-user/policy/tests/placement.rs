@@ -4,8 +4,8 @@ mod common;
 
 use common::{ask, chat, ids, placement, ready_pair};
 use router_policy::{
-    Decision, Fallback, Models, Nanos, Outcome, OwnCounts, PickError, Placement, PolicyConfig, PolicyName,
-    Reason, Report, RequestShape, Signal, Usage,
+    BackendSpec, Decision, Fallback, Models, Nanos, Outcome, OwnCounts, PickError, Placement, PolicyConfig,
+    PolicyName, Reason, Report, RequestShape, Signal, Task, Tasks, Usage,
 };
 
 fn threshold(min_match: u64, fallback: Fallback) -> PolicyConfig {
@@ -131,6 +131,30 @@ fn errors_name_the_nearest_miss() {
 }
 
 #[test]
+fn a_backend_gets_only_the_work_it_does() {
+    let mut p = ready_pair(PolicyConfig::default(), 1);
+    let [a, b] = ids();
+    let of = |tasks: &[Task]| BackendSpec {
+        model: Some("m".into()),
+        tasks: Tasks::of(tasks),
+        ..BackendSpec::default()
+    };
+    p.set_backend(a, of(&[Task::Generate]));
+    p.set_backend(b, of(&[Task::Embed, Task::Score]));
+    let asking = |task| RequestShape { task, model: Some("m".into()), ..chat(&["p".repeat(9000)]) };
+    for (task, backend) in [(Task::Generate, a), (Task::Embed, b), (Task::Score, b)] {
+        for _ in 0..4 {
+            assert_eq!(ask(&mut p, Nanos(1), &asking(task)).ticket.backend(), backend, "{task:?}");
+        }
+    }
+    let error = p.pick(Nanos(1), &asking(Task::Transcribe), &[]).unwrap_err();
+    assert_eq!(error, PickError::OtherTask, "the model is there");
+    let other = RequestShape { model: Some("other".into()), ..asking(Task::Transcribe) };
+    assert_eq!(p.pick(Nanos(1), &other, &[]).unwrap_err(), PickError::UnknownModel);
+    assert!(p.pick(Nanos(1), &asking(Task::Any), &[]).is_ok(), "what the path does not tell is done by all");
+}
+
+#[test]
 fn stale_equal_gauges_never_dogpile() {
     for policy in [PolicyName::LeastInFlight, PolicyName::PrefixThreshold] {
         for seed in 0..200 {
@@ -244,7 +268,7 @@ fn a_ticket_of_a_removed_backend_ends_without_effect() {
     let id = d.ticket.backend();
     p.remove_backend(id);
     assert!(p.index().is_empty());
-    p.set_backend(id, router_policy::BackendSpec::default());
+    p.set_backend(id, BackendSpec::default());
     end(&mut p, Nanos(2), d);
     assert_eq!(p.snapshot(Nanos(2), id).unwrap().own.requests, 0, "the new one at the row never had it");
 }

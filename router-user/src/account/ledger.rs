@@ -254,12 +254,7 @@ impl Ledger {
     pub fn model_names(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for snapshot in self.backends().into_iter().filter_map(|id| self.snapshot(id)) {
-            match (snapshot.spec.model, snapshot.models) {
-                (Some(model), _) => names.extend([model]),
-                (None, Models::Listed(listed, _)) => names.extend(listed),
-                (None, Models::Unknown) => {}
-            }
-            names.extend(snapshot.spec.aliases);
+            names.extend(snapshot.model_names().into_iter().map(str::to_owned));
         }
         names
     }

@@ -17,10 +17,13 @@ use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
 use crate::backends::{Registry, Relay, Target};
 use crate::clock;
-use crate::config::{Config, KernelMode};
+use crate::config::{Compat, Config, KernelMode};
 use crate::observe::admin::{self, Admin, AdminToken, Listener};
+use crate::observe::metrics;
 use crate::observe::status::{DrainStatus, pool};
+use crate::observe::vllm::VllmCollector;
 use crate::observe::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};
+use crate::proxy::compat::Exposition;
 use crate::proxy::metrics::RequestMetrics;
 use crate::shutdown::{Ending, Phase};
 
@@ -41,15 +44,15 @@ pub(super) fn runtime() -> Result<Runtime, StartError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Internal)
 }
 
-/// Starts it. Engines are watched, and operators answered, until the control plane's switch says stopping.
+/// Starts it; beside it, what writes the metrics. Engines are watched, and operators answered, until the control plane's switch says stopping.
 pub(super) fn start(
     router: &RunningRouter,
     config: &Config,
     runtime: Runtime,
     plane: Plane,
-) -> Result<Control, StartError> {
-    let Plane { listener, token, series, metrics } = plane;
-    let source = Source {
+) -> Result<(Control, Exposition), StartError> {
+    let Plane { listener, token, mut series, metrics: requests } = plane;
+    let source = Arc::new(Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
@@ -59,19 +62,32 @@ pub(super) fn start(
         since: clock::now(),
         fleet: Arc::clone(&router.fleet),
         data_plane: router.data_plane.listen(),
-        metrics,
-    };
+        metrics: Arc::clone(&requests),
+    });
+    if config.metrics_compat == Some(Compat::Vllm) {
+        series.register_collector(Box::new(VllmCollector {
+            source: Arc::<Source>::clone(&source),
+            requests,
+            window: config.policy.request_stats_window,
+        }));
+    }
     let relay = Relay::new(kernel::mark(&router.account, Role::Probe));
     let operate = Operations::new(router, relay);
-    let admin = |source: Arc<Source>| Admin::new(series, source, Arc::new(operate), token);
+    let admin = Arc::new(Admin::new(series, Arc::<Source>::clone(&source), Arc::new(operate), token));
+    let exposition = {
+        // Weak: what is answered reads the fleet, which has the proxy, which has this.
+        let admin = Arc::downgrade(&admin);
+        let write = move || admin.upgrade().map_or_else(String::new, |admin| admin.metrics());
+        Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(write) }
+    };
     let ending = router.control_plane.listen();
     let body = move || {
-        if let Err(error) = runtime.block_on(run(source, listener, admin, ending)) {
+        if let Err(error) = runtime.block_on(run(&source, listener, admin, ending)) {
             tracing::error!(%error, "the admin plane cannot be served");
         }
     };
     let thread = std::thread::Builder::new().name("unlatch-control".to_owned());
-    Ok(Control(thread.spawn(body).map_err(StartError::Internal)?))
+    Ok((Control(thread.spawn(body).map_err(StartError::Internal)?), exposition))
 }
 
 impl Control {
@@ -84,9 +100,9 @@ impl Control {
 
 /// The life of the thread. What it spawns ends with its runtime.
 async fn run(
-    source: Source,
+    source: &Source,
     listener: Listener,
-    admin: impl FnOnce(Arc<Source>) -> Admin,
+    admin: Arc<Admin>,
     mut ending: Ending,
 ) -> std::io::Result<()> {
     if let Some(reader) = source.account.log_reader() {
@@ -99,7 +115,6 @@ async fn run(
     tokio::spawn(kernel::look_after(source.account.clone()));
     let drains = Arc::clone(&source.fleet);
     tokio::spawn(async move { drains.look_after_drains().await });
-    let admin = Arc::new(admin(Arc::new(source)));
     tokio::select! {
         // The end first: a busy operator must not put it off.
         biased;

@@ -3,6 +3,7 @@
 //! Changes wait for files, names and locks, so they run where that is allowed; one at a time, as each begins with what
 //! the one before left.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use super::reload::{self, Reload, ReloadError};
 use super::{RunningRouter, backends};
 use crate::backends::{Registry, Relay, RelayError};
 use crate::config::BackendConfig;
-use crate::error::chain;
 use crate::observe::admin::{Operate, OperateError, Operation, Reloaded};
 
 /// Over the engines of a router.
@@ -65,7 +65,10 @@ impl Operate for Operations {
     }
 
     fn remove(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()> {
-        self.change(move |changes| Ok(changes.fleet.remove(id, deadline)?))
+        self.change(move |changes| {
+            changes.fleet.remove(id, deadline)?;
+            Ok(())
+        })
     }
 
     fn drain(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()> {
@@ -97,7 +100,7 @@ impl Changes {
     /// The rows that a backend's addresses have now.
     fn add(&self, backend: &BackendConfig) -> Result<Vec<BackendId>, OperateError> {
         let members = backends::members(std::slice::from_ref(backend))
-            .map_err(|error| OperateError::Invalid(chain(&error)))?;
+            .map_err(|error| OperateError::Invalid(whole(&error)))?;
         let addrs: Vec<_> = members.iter().map(|member| member.addr).collect();
         let sources = self.fleet.sources();
         let others = sources.iter().filter(|(name, _)| name != OPERATOR);
@@ -126,7 +129,7 @@ impl From<ReloadError> for OperateError {
     fn from(error: ReloadError) -> Self {
         match error {
             ReloadError::Fixed => Self::Unsupported(error.to_string()),
-            error => Self::Invalid(chain(&error)),
+            error => Self::Invalid(whole(&error)),
         }
     }
 }
@@ -140,4 +143,17 @@ impl From<RelayError> for OperateError {
             error => Self::Engine(error.to_string()),
         }
     }
+}
+
+/// An error with what led to it.
+fn whole(error: &(dyn Error + 'static)) -> String {
+    let (mut text, mut next) = (error.to_string(), error.source());
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
 }

@@ -13,6 +13,7 @@ use super::{StartError, backends};
 use crate::config::{Config, ConfigError, Settings};
 use crate::error::chain;
 use crate::observe::admin::{AdminToken, TokenError};
+use crate::parse::Aliases;
 use crate::proxy::Shared;
 
 /// Reads the configuration as it is now.
@@ -20,8 +21,16 @@ pub type Reread = dyn Fn() -> Result<Config, ConfigError> + Send + Sync;
 
 /// Keys that apply at once, beside the constants of the policy, which are all that the help lists from
 /// `hash-load-factor` to `report-fade-intervals`.
-const AT_ONCE: [&str; 7] =
-    ["backend", "policy", "prefix-min-match", "fallback", "hash-blocks", "session-key", "drain-deadline"];
+const AT_ONCE: [&str; 8] = [
+    "backend",
+    "model-alias",
+    "policy",
+    "prefix-min-match",
+    "fallback",
+    "hash-blocks",
+    "session-key",
+    "drain-deadline",
+];
 
 /// Reads the configuration again.
 pub struct Reload {
@@ -107,6 +116,7 @@ impl Reload {
             settings.differ(&config.settings).into_iter().partition(|key| is_at_once(key));
         self.fleet.set_drain_deadline(config.drain_deadline);
         self.proxy.session_key.store(session_key(&config));
+        self.proxy.aliases.store(Arc::new(Aliases::new(&config.model_aliases)));
         self.proxy.ledger.reconfigure(config.policy);
         let change = self.fleet.set(CONFIGURATION, members);
         *settings = config.settings;

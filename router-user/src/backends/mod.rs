@@ -3,6 +3,7 @@
 //! [`watch`] asks each of them in turn; [`relay`] sends operators' calls.
 
 mod answer;
+mod engine_id;
 mod finding;
 pub mod health;
 mod member;
@@ -14,6 +15,7 @@ pub mod resolve;
 pub mod scrape;
 pub mod watch;
 
+pub use engine_id::EngineId;
 pub use member::Member;
 pub use probe::Mark;
 pub use registry::{Heard, MetricsAt, Registry, ScrapeFailure, Target};

@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use router_policy::{BackendId, Nanos};
 use tokio::sync::Notify;
 
+use super::engine_id::EngineId;
 use super::metrics_text::Engine;
 
 /// One engine as the data plane needs it.
@@ -19,6 +20,10 @@ pub struct Target {
     pub id: BackendId,
     /// Its URL, for people and labels; without credentials.
     pub url: String,
+    /// Its name for machines, which follows from that.
+    pub engine_id: EngineId,
+    /// When it was taken in, Unix time.
+    pub added_unix_seconds: u64,
     /// Where to connect.
     pub addr: SocketAddr,
     /// `Host` header of requests sent there.
@@ -122,6 +127,8 @@ impl Target {
         let metrics = MetricsAt { authorization: authorization.clone(), ..MetricsAt::default() };
         Self {
             id,
+            engine_id: EngineId::of(&url),
+            added_unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             url,
             addr,
             authority,

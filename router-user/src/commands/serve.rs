@@ -18,12 +18,15 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// start; 70 internal.
 #[must_use]
 pub fn run(args: ServeArgs) -> ExitCode {
-    let config = match args.resolve() {
-        Ok(config) => config,
+    let (config, notices) = match args.resolve_with_notices() {
+        Ok(resolved) => resolved,
         Err(error) => return fail(&error, EXIT_USAGE),
     };
     if let Err(error) = observe::tracing::init(&config.log) {
         return fail(&error, EXIT_INTERNAL);
+    }
+    for notice in notices {
+        tracing::info!("{notice}");
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -10,7 +10,7 @@ use router_common::limits::MAX_BACKENDS;
 use router_policy::BackendSpec;
 
 use super::values::{decimal, integer};
-use super::{BackendConfig, Lookup, MetricsConfig, Secret};
+use super::{BackendConfig, Lookup, MetricsConfig, ModelType, Secret};
 use crate::backends::metrics_text::Engine;
 
 /// Characters of a label's key or value at most.
@@ -81,6 +81,13 @@ pub(super) fn set(
             }
             Ok(())
         }
+        "types" => {
+            for name in value.split(';') {
+                backend.types.push(ModelType::parse(name)?);
+            }
+            spec.tasks = ModelType::tasks(&backend.types);
+            Ok(())
+        }
         "api-key-file" => once(&mut backend.api_key, key_in(value, read)?),
         "engine" => once(&mut backend.metrics.engine, Engine::parse(value).ok_or_else(engines)?),
         "metrics-path" => once(&mut backend.metrics.path, parse_path(value)?),
@@ -89,7 +96,7 @@ pub(super) fn set(
             once(&mut backend.metrics.port, u16::try_from(port).unwrap_or(u16::MAX))
         }
         "metrics-key-file" => once(&mut backend.metrics.key, key_in(value, read)?),
-        _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, api-key-file, \
+        _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, types, api-key-file, \
                   engine, metrics-path, metrics-port, metrics-key-file)"
             .to_owned()),
     }
@@ -170,6 +177,7 @@ pub(super) fn from_url(text: &str) -> Result<BackendConfig, String> {
         port: port.unwrap_or(80),
         lookup,
         base_path,
+        types: Vec::new(),
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),
@@ -178,7 +186,8 @@ pub(super) fn from_url(text: &str) -> Result<BackendConfig, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BackendConfig, Engine, Lookup, parse};
+    use super::{BackendConfig, Engine, Lookup, ModelType, parse};
+    use router_policy::Task;
     use std::io;
     use std::path::Path;
 
@@ -236,13 +245,16 @@ mod tests {
     fn options_are_read() {
         let b = ok(
             "http://h:1,model=m,alias=a,alias=b,max-in-flight=9,max-num-seqs=4,kv-tokens=5000,weight=0.5,\
-                    labels=zone:a;tier:b,api-key-file=key",
+                    labels=zone:a;tier:b,types=chat;rerank,api-key-file=key",
         );
         assert_eq!(b.spec.model.as_deref(), Some("m"));
         assert_eq!(b.spec.aliases, ["a", "b"]);
         assert_eq!((b.spec.max_in_flight, b.spec.max_num_seqs), (Some(9), Some(4)));
         assert_eq!((b.spec.kv_tokens, b.spec.weight), (Some(5000), Some(0.5)));
         assert_eq!(b.labels, [("zone".to_owned(), "a".to_owned()), ("tier".to_owned(), "b".to_owned())]);
+        assert_eq!(b.types, [ModelType::Chat, ModelType::Rerank]);
+        let tasks = [Task::Generate, Task::Score, Task::Embed].map(|t| b.spec.tasks.has(t));
+        assert_eq!(tasks, [true, true, false]);
         assert_eq!(b.api_key.unwrap().reveal(), "sk-secret");
         assert!(b.metrics.engine.is_none() && b.metrics.path.is_none() && b.metrics.port.is_none());
         let m = ok("http://h:1,engine=triton,metrics-path=/m,metrics-port=8002,metrics-key-file=key").metrics;
@@ -269,6 +281,7 @@ mod tests {
             ("http://h,max-num-seqs=x", "whole number"),
             ("http://h,weight=0", "no number"),
             ("http://h,labels=x", "key:value"),
+            ("http://h,types=chat;chats", "`chats` is none of chat, completion"),
             ("http://h,engine=vlm", "none of vllm, sglang"),
             ("http://h,metrics-path=metrics", "no path"),
             ("http://h,metrics-path=/a b", "no path"),

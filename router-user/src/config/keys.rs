@@ -29,7 +29,8 @@ pub const KEYS: &[Key] = &[
         default: "",
         arity: Arity::Many,
         help: "An engine: http://HOST[:PORT][/BASE], or srv+http://RECORD[/BASE] of which SRV records say host, port and weight; then model=, alias= (repeatable), max-in-flight=, max-num-seqs=, \
-               kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], api-key-file=; of its metrics: engine= (vllm, \
+               kv-tokens=, weight= (0.01 to 100), labels=K:V[;K:V…], types=T[;T…] (chat, completion, vision, messages, \
+               embeddings, rerank, score, transcription; else it gets every path), api-key-file=; of its metrics: engine= (vllm, \
                sglang, tgi, llamacpp, trtllm, triton; else as the text shows), metrics-path= (else /metrics below BASE), \
                metrics-port=, metrics-key-file= (else its api-key-file, at its own port only). At most 256; none: every \
                request is answered 503",
@@ -57,6 +58,13 @@ pub const KEYS: &[Key] = &[
          long each time, up to 10s",
     ),
     one("dns-ttl-max", "DUR", "60s", "The same, but not later, dns-ttl-min to 24h"),
+    Key {
+        name: "model-alias",
+        value: "ALIAS:MODEL",
+        default: "",
+        arity: Arity::Many,
+        help: "A name that stands for a model: the engine is sent the model's name in its place; at most 1024",
+    },
     one(
         "policy",
         "NAME",
@@ -84,6 +92,13 @@ pub const KEYS: &[Key] = &[
         "1s",
         "Time between two questions to an engine, 100ms to 1h; /metrics of llama.cpp is \
         asked no more often than every 2s",
+    ),
+    one(
+        "probe",
+        "WHAT",
+        "models",
+        "What an engine is asked to see whether it serves: models (the list of its models), or inference (also a \
+         request of one token, of its first type)",
     ),
     one("workers", "N", "", "Threads of the data plane, 1 to 1024 [default: the cores]"),
     one("request-stats-window", "DUR", "60s", "Window of lowest-qps, 1s to 1h"),
@@ -184,6 +199,19 @@ pub const KEYS: &[Key] = &[
         arity: Arity::Switch,
         help: "Add x-unlatch-backend and x-unlatch-decision to responses",
     },
+    one(
+        "compat",
+        "NAME",
+        "",
+        "On the data port also what clients of another router ask for: vllm (the production stack's /engines, /metrics \
+         and ?id=) [default: nothing]",
+    ),
+    one(
+        "metrics-compat",
+        "NAME",
+        "",
+        "In /metrics also another router's names: vllm (the production stack's) [default: none]",
+    ),
     one("seed", "N", "", "Seed of the policy's random choices [default: from the operating system]"),
     one(
         "shutdown-deadline",
@@ -227,6 +255,12 @@ pub const KEYS: &[Key] = &[
         "X",
         "0.2",
         "Such retries per request over time, 0 to 1; at most 10 saved up; 0: none",
+    ),
+    one(
+        "reroutes-max",
+        "N",
+        "255",
+        "Times that a request no engine answered is placed anew, each time elsewhere, 0 to 255; 0: never",
     ),
     one(
         "stream-idle-timeout",

@@ -19,12 +19,15 @@ pub mod backends_file;
 pub mod document;
 pub mod file;
 mod keys;
+pub mod model_type;
+pub mod production_stack;
 pub mod resolve;
 pub mod settings;
 pub mod values;
 
 pub use admin::AdminListen;
 pub use backends_file::BackendsFile;
+pub use model_type::ModelType;
 pub use settings::{ConfigError, Settings};
 
 /// Reads a file of at most so many bytes.
@@ -55,8 +58,12 @@ pub struct Config {
     pub backends_files: Vec<BackendsFile>,
     /// How names are asked for.
     pub dns: DnsConfig,
+    /// Names that stand for models, and those.
+    pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
+    /// How engines are asked whether they serve.
+    pub probes: ProbeKind,
     /// Threads of the data plane, at least 1.
     pub workers: usize,
     /// Kernel counting.
@@ -75,6 +82,10 @@ pub struct Config {
     pub session_key: String,
     /// Whether responses carry `x-unlatch-backend` and `x-unlatch-decision`.
     pub debug_headers: bool,
+    /// Whose ways are offered on the data port beside our own.
+    pub compat: Option<Compat>,
+    /// Whose names of metrics are exported beside our own.
+    pub metrics_compat: Option<Compat>,
     /// Bounds.
     pub limits: Limits,
     /// After SIGTERM, requests in flight have this long to end.
@@ -99,7 +110,9 @@ impl Default for Config {
             backends: Vec::new(),
             backends_files: Vec::new(),
             dns: DnsConfig::default(),
+            model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
+            probes: ProbeKind::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
@@ -109,6 +122,8 @@ impl Default for Config {
             record: None,
             session_key: "x-session-id".to_owned(),
             debug_headers: false,
+            compat: None,
+            metrics_compat: None,
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
@@ -117,6 +132,23 @@ impl Default for Config {
             settings: Settings::default(),
         }
     }
+}
+
+/// How engines are asked whether they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// For their list of models.
+    #[default]
+    Models,
+    /// For a token too, by the path of their first type.
+    Inference,
+}
+
+/// Whose ways are offered beside our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compat {
+    /// The router of the vLLM production stack.
+    Vllm,
 }
 
 /// What is logged, and how.
@@ -214,6 +246,8 @@ pub struct BackendConfig {
     pub lookup: Lookup,
     /// Path of the URL, put before every request's path; no trailing slash.
     pub base_path: String,
+    /// What its model is for; empty = not known. What it is asked for follows from it (`spec.tasks`).
+    pub types: Vec<ModelType>,
     /// Labels from configuration.
     pub labels: Vec<(String, String)>,
     /// Key sent as `Authorization: Bearer …` instead of the client's.
@@ -367,6 +401,8 @@ pub struct Limits {
     pub retry_statuses: Vec<u16>,
     /// Such retries per request, over time.
     pub retry_budget: f64,
+    /// Times that a request is placed anew after a backend could not be reached or refused it.
+    pub reroutes_max: u8,
     /// Longest silence within an answer, if there is a limit.
     pub stream_idle_timeout: Option<Duration>,
     /// Silence within a stream of events after which a comment is sent, if one is.
@@ -392,6 +428,7 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(5),
             retry_statuses: vec![429, 503],
             retry_budget: 0.2,
+            reroutes_max: u8::MAX,
             stream_idle_timeout: Some(Duration::from_secs(600)),
             sse_keepalive: None,
             idle_conns_max: 256,

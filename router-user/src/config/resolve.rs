@@ -11,11 +11,13 @@ use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 use super::backends_file::BYTES_MAX;
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
-    BackendConfig, BackendsFile, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode, Limits,
-    LogConfig, LogFormat, LogLevel, StateConfig, backend, values,
+    BackendConfig, BackendsFile, Compat, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode,
+    Limits, LogConfig, LogFormat, LogLevel, ProbeKind, StateConfig, backend, values,
 };
 use crate::edge::Prefix;
 
+/// Aliases of models at most.
+const MODEL_ALIASES_MAX: usize = 1024;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const SAVES: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
@@ -79,7 +81,11 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         backends: backends(settings, host)?,
         backends_files: backends_files(settings, host)?,
         dns: dns(&s)?,
+        model_aliases: model_aliases(settings)?,
         policy,
+        probes: s.read("probe", |t| {
+            values::choice(t, &[("models", ProbeKind::Models), ("inference", ProbeKind::Inference)])
+        })?,
         workers: s.optional("workers", |t| values::integer(t, 1..=1024))?.map_or(host.cores, to_usize),
         kernel: KernelConfig {
             mode: s.read("kernel", |t| values::choice(t, &modes))?,
@@ -104,6 +110,8 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         },
         proxy_paths: proxy_paths(settings)?,
         debug_headers: s.switch("debug-headers")?,
+        compat: s.optional("compat", compat)?,
+        metrics_compat: s.optional("metrics-compat", compat)?,
         record,
         session_key: s.read("session-key", member_name)?,
         limits: limits(&s)?,
@@ -155,6 +163,7 @@ fn limits(s: &Reader<'_>) -> Result<Limits, ConfigError> {
         connect_timeout: s.duration("connect-timeout", from_ms(10)..=HOUR)?,
         retry_statuses: s.read("retry-statuses", values::retry_statuses)?,
         retry_budget: s.decimal("retry-budget", 0.0..=1.0)?,
+        reroutes_max: s.integer("reroutes-max", 0..=u64::from(u8::MAX))? as u8,
         stream_idle_timeout: s.optional_duration("stream-idle-timeout", SILENCE)?,
         sse_keepalive: s.optional_duration("sse-keepalive", SILENCE)?,
         idle_conns_max: s.size("idle-conns-max", 0..=65_536)?,
@@ -194,8 +203,42 @@ fn backends_files(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendsFi
     Ok(all)
 }
 
+fn compat(text: &str) -> Result<Compat, String> {
+    values::choice(text, &[("vllm", Compat::Vllm)])
+}
+
+/// Names that stand for models. Of an alias given twice both must say the same; none stands for another.
+fn model_aliases(settings: &Settings) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for given in settings.all("model-alias") {
+        let error = |message: String| Err(ConfigError::at(&given.source, message));
+        let Some((alias, model)) = given.text.split_once(':').filter(|(a, m)| !a.is_empty() && !m.is_empty())
+        else {
+            return error(format!("`{}` is no alias:model", given.text));
+        };
+        let before = all.iter().find(|(known, _)| known == alias).map(|(_, model)| model.as_str());
+        if before.is_some_and(|before| before != model) {
+            return error(format!("`{alias}` stands for two models"));
+        }
+        if all.len() == MODEL_ALIASES_MAX {
+            return error(format!("more than {MODEL_ALIASES_MAX} aliases"));
+        }
+        if before.is_none() && alias != model {
+            all.push((alias.to_owned(), model.to_owned()));
+        }
+    }
+    if let Some((alias, model)) = all.iter().find(|(_, model)| all.iter().any(|(other, _)| other == model)) {
+        let source =
+            settings.all("model-alias").last().map_or(Source::Default("model-alias"), |g| g.source.clone());
+        return Err(ConfigError::at(
+            &source,
+            format!("`{alias}` stands for `{model}`, which is an alias itself"),
+        ));
+    }
+    Ok(all)
+}
+
 fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
-    let day = 24 * HOUR;
     let ttl_min = s.duration("dns-ttl-min", Duration::from_millis(100)..=HOUR)?;
     let servers = s.settings.all("dns-server").iter().map(|given| {
         values::ip_or_socket(&given.text, 53).map_err(|message| ConfigError::at(&given.source, message))
@@ -203,7 +246,7 @@ fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {
     Ok(DnsConfig {
         servers: servers.collect::<Result<_, _>>()?,
         ttl_min,
-        ttl_max: s.duration("dns-ttl-max", ttl_min..=day)?,
+        ttl_max: s.duration("dns-ttl-max", ttl_min..=DAY)?,
     })
 }
 

@@ -48,10 +48,12 @@ fn every_key_has_an_effect() {
         ("dns-server", "127.0.0.1:5300"),
         ("dns-ttl-min", "2s"),
         ("dns-ttl-max", "9s"),
+        ("model-alias", "a:m"),
         ("policy", "random"),
         ("prefix-min-match", "512"),
         ("fallback", "lowest-qps"),
         ("scrape-interval", "2s"),
+        ("probe", "inference"),
         ("workers", "7"),
         ("request-stats-window", "30s"),
         ("kernel", "off"),
@@ -71,6 +73,8 @@ fn every_key_has_an_effect() {
         ("edge-syn-burst", "9"),
         ("proxy-path", "/pooling"),
         ("debug-headers", "true"),
+        ("compat", "vllm"),
+        ("metrics-compat", "vllm"),
         ("seed", "9"),
         ("shutdown-deadline", "0"),
         ("drain-deadline", "1m"),
@@ -82,6 +86,7 @@ fn every_key_has_an_effect() {
         ("connect-timeout", "1s"),
         ("retry-statuses", "none"),
         ("retry-budget", "0"),
+        ("reroutes-max", "3"),
         ("stream-idle-timeout", "0"),
         ("sse-keepalive", "15s"),
         ("idle-conns-max", "0"),
@@ -141,7 +146,13 @@ fn wrong_values_name_their_flag() {
     for (name, text) in [
         ("listen", "localhost"),
         ("listen", ""),
+        ("model-alias", "a"),
+        ("model-alias", "a:"),
         ("policy", "best"),
+        ("probe", "health"),
+        ("compat", "sglang"),
+        ("metrics-compat", ""),
+        ("reroutes-max", "256"),
         ("fallback", "random"),
         ("scrape-interval", "0"),
         ("scrape-interval", "10"),
@@ -174,6 +185,18 @@ fn wrong_values_name_their_flag() {
     ] {
         let e = read(&[(name, text)]).unwrap_err().to_string();
         assert!(e.starts_with(&format!("--{name}: ")), "{e}");
+    }
+}
+
+#[test]
+fn an_alias_stands_for_one_model_and_for_no_other_alias() {
+    let both = |a: &'static str, b: &'static str| read(&[("model-alias", a), ("model-alias", b)]);
+    assert_eq!(both("a:m:7b", "a:m:7b").unwrap().model_aliases, [("a".to_owned(), "m:7b".to_owned())]);
+    assert!(both("m:m", "n:n").unwrap().model_aliases.is_empty());
+    for (a, b, part) in
+        [("a:m", "a:n", "two models"), ("a:b", "b:c", "an alias itself"), ("b:c", "a:b", "an alias itself")]
+    {
+        assert!(both(a, b).unwrap_err().message.contains(part), "{a} {b}");
     }
 }
 

@@ -8,5 +8,6 @@ pub mod metrics;
 mod reports;
 pub mod status;
 pub mod tracing;
+pub mod vllm;
 
 pub use status::{BackendStatus, IndexStatus, KernelStatus, Requests, Status, StatusSource};

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::encode::{counters, gauges};
 use super::reports;
 use crate::account::{KernelRow, Sign, Suspicion};
-use crate::backends::{Heard, ScrapeFailure};
+use crate::backends::{EngineId, Heard, ScrapeFailure};
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
 pub trait StatusSource: Send + Sync {
@@ -154,6 +154,7 @@ impl BackendStatus {
         json!({
             "row": self.id.index(),
             "url": self.url,
+            "engine_id": EngineId::of(&self.url).to_string(),
             "pool": self.pool,
             "state": self.state(now),
             "ready": s.ready,

@@ -15,8 +15,8 @@ mod prompt;
 mod session;
 
 pub use form::{form_model, query_model};
-pub use names::Names;
-pub use path::classify;
+pub use names::{Aliases, Names, rename};
+pub use path::{classify, task};
 pub use session::session;
 
 /// What a path is to the router.

@@ -9,8 +9,8 @@
 //! An adapter is a model's name for vLLM, which needs nothing more; the engines that take it beside the model each
 //! have a key of their own, all of which are read. Values in the domain count as they are written, `null` as absent.
 
-use router_policy::RequestShape;
 use router_policy::prefix::{Chain, ChainBuilder, HashKey};
+use router_policy::{RequestShape, Task};
 
 use super::json::{Scanner, name, unescape};
 use super::prompt::Section;
@@ -59,6 +59,7 @@ pub(super) fn shape(body: &[u8], key: &HashKey, names: &Names) -> Result<Request
         if scanner.has_lone_surrogate() { None } else { fields.chain(ChainBuilder::new(key, &domain), key) };
     Ok(RequestShape {
         model,
+        task: Task::Any,
         shaped: chain.is_some(),
         chain: chain.unwrap_or_default(),
         stream: fields.stream == Some(b"true"),

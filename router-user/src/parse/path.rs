@@ -5,6 +5,7 @@
 //! administration path gets through.
 
 use hyper::Method;
+use router_policy::Task;
 
 use super::PathKind;
 
@@ -79,6 +80,18 @@ pub fn classify(method: &Method, path: &str, proxy_paths: &[String]) -> PathKind
         _ if path.starts_with("/v1/") && !is_administration(path) => PathKind::Other,
         _ if proxy_paths.iter().any(is_named) => PathKind::Other,
         _ => PathKind::Refused,
+    }
+}
+
+/// The work that a path asks for, as it is nearly always spelled; any other spelling tells nothing.
+#[must_use]
+pub fn task(path: &str) -> Task {
+    match path {
+        "/v1/chat/completions" | "/v1/completions" | "/v1/responses" | "/v1/messages" => Task::Generate,
+        "/v1/embeddings" => Task::Embed,
+        "/v1/rerank" | "/rerank" | "/v1/score" | "/score" => Task::Score,
+        "/v1/audio/transcriptions" | "/v1/audio/translations" => Task::Transcribe,
+        _ => Task::Any,
     }
 }
 

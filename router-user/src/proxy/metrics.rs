@@ -3,6 +3,7 @@
 //! Handles are made once for each backend and looked up by row: a request formats no label. Labels come from
 //! configuration and closed sets, never from a client, so that the number of series is bounded.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -80,6 +81,31 @@ struct PerBackend {
     url: Arc<str>,
     decisions: [OnceLock<Counter>; Reason::ALL.len()],
     request: [OnceLock<Histogram>; Outcome::ALL.len()],
+    ended: [AtomicU64; Outcome::ALL.len()],
+    completed_micros: AtomicU64,
+}
+
+/// What the requests of one backend came to since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Placements.
+    pub placed: u64,
+    /// Answers that ended as they should.
+    pub completed: u64,
+    /// Answers that broke off or never came.
+    pub failed: u64,
+    /// Placements that no request followed, or that the engine refused.
+    pub never_sent: u64,
+    /// All seconds of the completed ones together.
+    pub completed_seconds: f64,
+}
+
+impl Totals {
+    /// Placements that a request followed.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.placed.saturating_sub(self.never_sent)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -142,8 +168,9 @@ impl RequestMetrics {
             return;
         }
         self.remove(id);
-        let (decisions, request) = Default::default();
-        let backend = PerBackend { pool: pool.into(), url: url.into(), decisions, request };
+        let (decisions, request, ended, completed_micros) = Default::default();
+        let (pool, url) = (pool.into(), url.into());
+        let backend = PerBackend { pool, url, decisions, request, ended, completed_micros };
         self.backends[id.index()].store(Some(Arc::new(backend)));
     }
 
@@ -185,6 +212,29 @@ impl RequestMetrics {
         let make = || self.request.get_or_create_owned(&b.labels("outcome", outcome.as_str()));
         let at = Outcome::ALL.iter().position(|o| *o == outcome).expect("invariant: ALL lists every outcome");
         b.request[at].get_or_init(make).observe(took.as_secs_f64());
+        b.ended[at].fetch_add(1, Ordering::Relaxed);
+        if outcome == Outcome::Completed {
+            let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+            b.completed_micros.fetch_add(micros, Ordering::Relaxed);
+        }
+    }
+
+    /// What the requests of a backend came to; nothing at a row without one.
+    #[must_use]
+    pub fn totals(&self, id: BackendId) -> Totals {
+        let backend = self.backends[id.index()].load();
+        let Some(b) = backend.as_deref() else { return Totals::default() };
+        let ended = |outcome| {
+            let at = Outcome::ALL.iter().position(|o| *o == outcome);
+            at.map_or(0, |at| b.ended[at].load(Ordering::Relaxed))
+        };
+        Totals {
+            placed: b.decisions.iter().filter_map(OnceLock::get).map(Counter::get).sum(),
+            completed: ended(Outcome::Completed),
+            failed: ended(Outcome::UpstreamFailed),
+            never_sent: ended(Outcome::NeverSent),
+            completed_seconds: b.completed_micros.load(Ordering::Relaxed) as f64 / 1e6,
+        }
     }
 
     /// A request was cancelled at its engine, so long after its client left.

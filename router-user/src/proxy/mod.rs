@@ -5,6 +5,7 @@
 //! answer the request is counted at exactly one backend, by the guard that travels with it.
 
 pub mod body;
+pub mod compat;
 mod flight;
 pub mod metrics;
 mod own;
@@ -17,7 +18,7 @@ mod tests;
 mod tunnel;
 mod usage;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
@@ -43,6 +44,7 @@ use crate::forward::{Answer, Upstream, UpstreamLimits, hop_headers};
 use crate::parse::{self, PathKind};
 
 use body::{Budget, Buffers};
+use compat::Exposition;
 use flight::Flight;
 pub use metrics::{RequestMetrics, Retry};
 use payload::Payload;
@@ -76,8 +78,10 @@ pub struct Shared {
     pub registry: Arc<Registry>,
     /// Secret of the prompt hashes.
     pub hash_key: HashKey,
-    /// What the configured aliases stand for.
+    /// What the aliases of backends stand for.
     pub names: ArcSwap<parse::Names>,
+    /// What the router's own stand for.
+    pub aliases: ArcSwap<parse::Aliases>,
     /// Bounds.
     pub limits: Limits,
     /// Bytes left for bodies.
@@ -92,6 +96,8 @@ pub struct Shared {
     pub session_key: ArcSwapOption<String>,
     /// What takes decision records, where they are kept.
     pub keep_record: Option<KeepRecord>,
+    /// With `--compat vllm`: what writes `/metrics`.
+    pub compat: Option<OnceLock<Exposition>>,
     /// Whether responses say where they come from and why.
     pub debug_headers: bool,
 }
@@ -184,16 +190,34 @@ impl Proxy {
         let kind = parse::classify(&parts.method, parts.uri.path(), &self.shared.proxy_paths);
         match kind {
             PathKind::Own => {
-                let own = own::answer(&parts.method, parts.uri.path(), &self.shared.ledger)?;
+                let own = own::answer(
+                    &parts.method,
+                    parts.uri.path(),
+                    &self.shared.ledger,
+                    &self.shared.aliases.load(),
+                )?;
                 return Ok(own.map(Either::Left));
             }
-            PathKind::Refused => return Err(ProxyError::UnknownPath(parts.uri.path().to_owned())),
+            PathKind::Refused => {
+                let path = parts.uri.path();
+                let unknown = || Err(ProxyError::UnknownPath(path.to_owned()));
+                let compat = self.shared.compat.as_ref();
+                let own = compat
+                    .and_then(OnceLock::get)
+                    .and_then(|e| compat::answer(e, &parts.method, path, &self.shared));
+                return own.unwrap_or_else(unknown).map(|own| own.map(Either::Left));
+            }
             PathKind::Inference | PathKind::Other => {}
         }
+        let pinned = match &self.shared.compat {
+            Some(_) => compat::pin(&mut parts.uri, &self.shared)?,
+            None => None,
+        };
         let mut payload = Payload::read(body, kind, &parts.headers, &self.shared, &self.buffers).await?;
         let shape = payload.shape(kind, parts, &self.shared)?;
         let outgoing = Outgoing::new(parts, id, client, upgrade.as_ref());
-        let Sent { answer, target, placed, flight } = self.place(&shape, &outgoing, &mut payload).await?;
+        let Sent { answer, target, placed, flight } =
+            self.place(&shape, pinned, &outgoing, &mut payload).await?;
         if answer.status == StatusCode::SWITCHING_PROTOCOLS {
             return switch(answer, upgrade.take(), flight, client);
         }

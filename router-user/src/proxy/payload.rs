@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::body::Incoming;
 use hyper::header;
@@ -67,22 +68,37 @@ impl Payload {
         Ok(Self::Passed { begun, upload: Some(Box::new(upload)), fault })
     }
 
-    /// What is asked for, as far as the path lets one know.
+    /// What is asked for, as far as the path lets one know. An alias of the router's gives way to its model.
     pub(super) fn shape(
-        &self,
+        &mut self,
         kind: PathKind,
         parts: &Parts,
         shared: &Shared,
     ) -> Result<RequestShape, ProxyError> {
         let (Self::Held(body) | Self::Passed { begun: body, .. }) = self;
         let mut shape = match kind {
-            PathKind::Inference => parse::shape_with(&body.bytes, &shared.hash_key, &shared.names.load())
-                .map_err(|e| ProxyError::BadBody(e.to_string()))?,
+            PathKind::Inference => {
+                let read = |bytes: &Bytes| {
+                    parse::shape_with(bytes, &shared.hash_key, &shared.names.load())
+                        .map_err(|e| ProxyError::BadBody(e.to_string()))
+                };
+                let shape = read(&body.bytes)?;
+                let aliases = shared.aliases.load();
+                let model = shape.model.as_deref().and_then(|name| aliases.model(name));
+                match model.and_then(|model| parse::rename(&body.bytes, model)) {
+                    None => shape,
+                    Some(renamed) => {
+                        body.bytes = renamed.into();
+                        read(&body.bytes)?
+                    }
+                }
+            }
             _ => RequestShape {
                 model: parse::form_model(&parts.headers, &body.bytes).or_else(|| asked_in_query(parts)),
                 ..RequestShape::unshaped()
             },
         };
+        shape.task = parse::task(parts.uri.path());
         if let Some(key) = shared.session_key.load().as_deref() {
             shape.session = parse::session(&parts.headers, &body.bytes, key);
         }

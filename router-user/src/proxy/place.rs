@@ -9,9 +9,9 @@ use router_policy::{BackendId, Outcome, PickError, RequestShape, Usage};
 use super::flight::{Flight, since};
 use super::payload::Payload;
 use super::request::{Outgoing, ToTarget};
-use super::{Proxy, Retry, Shared};
+use super::{Proxy, Retry, Shared, compat};
 use crate::account::{InFlightGuard, Placed};
-use crate::backends::Target;
+use crate::backends::{Registry, Target};
 use crate::clock;
 use crate::error::ProxyError;
 use crate::forward::connect::ConnectError;
@@ -31,11 +31,26 @@ struct Tried {
     avoided: Vec<BackendId>,
     /// How many of them, at the front, only asked for rest.
     resting: usize,
+    /// Times it may still be placed anew.
+    reroutes: u8,
 }
 
 impl Tried {
-    const fn new(resting: Vec<BackendId>) -> Self {
-        Self { resting: resting.len(), avoided: resting }
+    const fn new(resting: Vec<BackendId>, reroutes: u8) -> Self {
+        Self { resting: resting.len(), avoided: resting, reroutes }
+    }
+
+    /// Everyone but the one that the client asks for.
+    fn but(pinned: BackendId, registry: &Registry) -> Self {
+        let avoided = registry.all().iter().map(|t| t.id).filter(|&id| id != pinned).collect();
+        Self { resting: 0, avoided, reroutes: 0 }
+    }
+
+    /// Takes one of the times that it may be placed anew; false if none is left.
+    const fn reroute(&mut self) -> bool {
+        let is_left = self.reroutes > 0;
+        self.reroutes = self.reroutes.saturating_sub(1);
+        is_left
     }
 
     fn push(&mut self, id: BackendId) {
@@ -52,15 +67,20 @@ impl Tried {
 
 impl Proxy {
     /// Picks and sends until a backend answers and no other is worth asking. Each is tried once at most, so this
-    /// ends.
+    /// ends. One that is `pinned` is the only one.
     pub(super) async fn place(
         &self,
         shape: &RequestShape,
+        pinned: Option<BackendId>,
         outgoing: &Outgoing<'_>,
         payload: &mut Payload,
     ) -> Result<Sent, ProxyError> {
         self.shared.retries.came();
-        let mut tried = Tried::new(self.shared.registry.resting(clock::now()));
+        let registry = &self.shared.registry;
+        let mut tried = match pinned {
+            None => Tried::new(registry.resting(clock::now()), self.shared.limits.reroutes_max),
+            Some(pinned) => Tried::but(pinned, registry),
+        };
         let mut unreachable: Option<ConnectError> = None;
         // Boxed, since it is hardly ever there.
         let mut next: Option<Box<(Placed, InFlightGuard)>> = None;
@@ -68,7 +88,12 @@ impl Proxy {
             let picked = next.take().map_or_else(|| self.pick(shape, &mut tried, outgoing), |next| Ok(*next));
             let (placed, guard) = match picked {
                 Ok(picked) => picked,
-                Err(cause) => return Err(no_backend(cause, shape, unreachable)),
+                Err(cause) => {
+                    return Err(match pinned {
+                        None => no_backend(cause, shape, unreachable),
+                        Some(pinned) => compat::refused(pinned, shape, &self.shared),
+                    });
+                }
             };
             // Removed between the pick and here: the guard gives the count back.
             let Some(target) = self.shared.registry.get(placed.backend) else {
@@ -95,6 +120,9 @@ impl Proxy {
                         return Err(ProxyError::ConnectFailed(error.to_string()));
                     }
                     self.back_off(&target, &error);
+                    if !tried.reroute() {
+                        return Err(ProxyError::ConnectFailed(error.to_string()));
+                    }
                     self.shared.metrics.retried(Retry::ConnectFailed);
                     unreachable = Some(error);
                 }
@@ -144,7 +172,7 @@ impl Proxy {
         if let Some(rest) = retry::rest_asked(headers) {
             registry.rest(&sent.target, clock::now() + rest);
         }
-        if payload.once() {
+        if payload.once() || !tried.reroute() {
             return None;
         }
         tried.push(sent.placed.backend);

@@ -17,8 +17,12 @@ pub enum Refusal {
     HeadTooLarge,
     /// The path is not proxied (404).
     UnknownPath,
+    /// No engine has the id asked for (404).
+    UnknownEngine,
     /// No backend has the model (404).
     UnknownModel,
+    /// None that has the model serves the path (404).
+    OtherTask,
     /// No backend is configured (503).
     NoBackend,
     /// None that has the model is ready (503).
@@ -37,13 +41,15 @@ pub enum Refusal {
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::BadBody,
         Self::BodyTooLarge,
         Self::BodyBudget,
         Self::HeadTooLarge,
         Self::UnknownPath,
+        Self::UnknownEngine,
         Self::UnknownModel,
+        Self::OtherTask,
         Self::NoBackend,
         Self::NoneReady,
         Self::AllFull,
@@ -62,7 +68,9 @@ impl Refusal {
             Self::BodyBudget => "body_budget",
             Self::HeadTooLarge => "head_too_large",
             Self::UnknownPath => "unknown_path",
+            Self::UnknownEngine => "unknown_engine",
             Self::UnknownModel => "unknown_model",
+            Self::OtherTask => "other_task",
             Self::NoBackend => "no_backend",
             Self::NoneReady => "none_ready",
             Self::AllFull => "all_full",
@@ -83,8 +91,10 @@ impl Refusal {
             ProxyError::ClientGone => Self::ClientGone,
             ProxyError::HeadTooLarge { .. } => Self::HeadTooLarge,
             ProxyError::UnknownPath(_) => Self::UnknownPath,
+            ProxyError::UnknownEngine(_) => Self::UnknownEngine,
             ProxyError::BodyStalled | ProxyError::MethodNotAllowed => Self::BadRequest,
             ProxyError::NoBackend { cause: PickError::UnknownModel, .. } => Self::UnknownModel,
+            ProxyError::NoBackend { cause: PickError::OtherTask, .. } => Self::OtherTask,
             ProxyError::NoBackend { cause: PickError::NoBackend, .. } => Self::NoBackend,
             ProxyError::NoBackend { cause: PickError::AllFull, .. } => Self::AllFull,
             ProxyError::NoBackend { cause: PickError::NoneReady | PickError::AllTried, .. } => {

@@ -36,6 +36,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         registry,
         hash_key: HashKey::new([1; 192]),
         names: arc_swap::ArcSwap::default(),
+        aliases: arc_swap::ArcSwap::default(),
         budget: proxy::body::Budget::new(limits.bodies_total_bytes_max),
         retries: RetryBudget::new(limits.retry_budget),
         limits,
@@ -44,6 +45,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
         session_key: arc_swap::ArcSwapOption::empty(),
         keep_record: None,
         debug_headers: false,
+        compat: None,
     })
 }
 

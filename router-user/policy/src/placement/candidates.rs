@@ -12,6 +12,7 @@ use crate::load::InFlight;
 use crate::pick::{Candidate, Habits};
 use crate::prefix::Walk;
 use crate::request::RequestShape;
+use crate::task::Task;
 use crate::time::Nanos;
 
 /// What one pick looks at, beside the backends.
@@ -57,14 +58,14 @@ struct Matched {
 impl Placement {
     /// Lets time pass (predicted prefills end, long waits teach seats); returns the model's pool and what its engines have
     /// taught, ready or not. O(1) while nothing is due and little changed, else O(backends).
-    pub(super) fn survey(&mut self, now: Nanos, model: Option<&str>) -> (usize, PoolMeans) {
+    pub(super) fn survey(&mut self, now: Nanos, request: &RequestShape) -> (usize, PoolMeans) {
         if self.next_due <= now {
             self.next_due = Nanos(u64::MAX);
             for at in 0..self.order.len() {
                 self.settle(now, self.order[at]);
             }
         }
-        let pool = self.pools.find(model, &self.order, &self.entries);
+        let pool = self.pools.find(request.model.as_deref(), request.task, &self.order, &self.entries);
         (pool, self.pools.means(pool, self.changes, &self.standings, &self.config.tuning))
     }
 
@@ -84,7 +85,7 @@ impl Placement {
 
     /// The means of a model's pool as they are now, for those who only look.
     pub(super) fn pool_means(&self, model: Option<&str>) -> PoolMeans {
-        let learned = learned(&self.standings, members(model, &self.order, &self.entries));
+        let learned = learned(&self.standings, members(model, Task::Any, &self.order, &self.entries));
         PoolMeans::new(&learned, &self.config.tuning)
     }
 
@@ -115,12 +116,20 @@ impl Placement {
     fn find_worse(&self, scene: &Scene<'_>, found: &mut Vec<Candidate>) -> Result<(), PickError> {
         let members = self.pools.members(scene.pool);
         let verdicts = members.iter().map(|&id| self.judge(scene, id, self.table.others(id)));
-        let nobody = (!self.order.is_empty()).then_some(Verdict::OtherModel);
-        let furthest = verdicts.max().or(nobody);
+        let furthest = verdicts.max().or_else(|| self.nobody(scene.request));
         if let Some(worse @ (Verdict::Suspect | Verdict::LastResort)) = furthest {
             self.collect(scene, worse, found);
         }
         if found.is_empty() { Err(refusal(furthest)) } else { Ok(()) }
+    }
+
+    /// The verdict where the request's pool is empty.
+    #[cold]
+    fn nobody(&self, request: &RequestShape) -> Option<Verdict> {
+        let has_model =
+            members(request.model.as_deref(), Task::Any, &self.order, &self.entries).next().is_some();
+        let verdict = if has_model { Verdict::OtherTask } else { Verdict::OtherModel };
+        (!self.order.is_empty()).then_some(verdict)
     }
 
     /// Fills `found` with those of this verdict.

@@ -159,7 +159,7 @@ impl Placement {
         scratch: &mut Scratch,
     ) -> Result<Decision, PickError> {
         self.trie.walk(chain_of(request), &mut scratch.walk);
-        let (pool, means) = self.survey(now, request.model.as_deref());
+        let (pool, means) = self.survey(now, request);
         let Scratch { walk, room, again } = scratch;
         let scene = Scene { now, request, tried, walk, pool, means: &means };
         self.find_candidates(&scene, &mut room.candidates, &mut room.habits)?;
@@ -189,7 +189,7 @@ impl Placement {
         }
         let mut walk = Walk::default();
         self.trie.walk(chain_of(request), &mut walk);
-        let (pool, means) = self.survey(now, request.model.as_deref());
+        let (pool, means) = self.survey(now, request);
         let scene = Scene { now, request, tried: &[], walk: &walk, pool, means: &means };
         let to = self.candidate(&scene, id);
         Ok(self.dispatch(&scene, &to, Choice::new(0, Reason::Forced)))

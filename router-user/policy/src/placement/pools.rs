@@ -7,16 +7,18 @@ use super::standing::Standing;
 use crate::cost::PoolMeans;
 use crate::filter::serves;
 use crate::load::PoolLearned;
+use crate::task::Task;
 use crate::tuning::Tuning;
 
 /// Models remembered at once. Clients may ask for any name, so there is a bound; beyond it the oldest is forgotten,
 /// which costs a pass over the names of all backends.
 const MODELS_MAX: usize = 32;
 
-/// The backends that serve a model, ready or not, in list order.
+/// The backends that do a kind of work with a model, ready or not, in list order.
 #[derive(Debug)]
 struct Pool {
     model: Option<Box<str>>,
+    task: Task,
     members: Vec<BackendId>,
     /// What its engines had taught when so many changes had been.
     means: Option<(u64, PoolMeans)>,
@@ -44,14 +46,16 @@ impl Pools {
     pub(super) fn find(
         &mut self,
         model: Option<&str>,
+        task: Task,
         order: &[BackendId],
         entries: &[Option<Entry>],
     ) -> usize {
-        match self.known.iter().position(|p| p.model.as_deref() == model) {
+        match self.known.iter().position(|p| p.task == task && p.model.as_deref() == model) {
             Some(at) => at,
             None => self.remember(Pool {
                 model: model.map(Box::from),
-                members: members(model, order, entries).collect(),
+                task,
+                members: members(model, task, order, entries).collect(),
                 means: None,
             }),
         }
@@ -95,14 +99,18 @@ impl Pools {
     }
 }
 
-/// The backends that serve a model, looked up one by one.
+/// The backends that do a kind of work with a model, looked up one by one.
 pub(super) fn members<'a>(
     model: Option<&'a str>,
+    task: Task,
     order: &'a [BackendId],
     entries: &'a [Option<Entry>],
 ) -> impl Iterator<Item = BackendId> + 'a {
-    let is_in =
-        move |id: &BackendId| entries[id.index()].as_ref().is_some_and(|e| serves(&e.spec, &e.models, model));
+    let is_in = move |id: &BackendId| {
+        entries[id.index()]
+            .as_ref()
+            .is_some_and(|e| e.spec.tasks.has(task) && serves(&e.spec, &e.models, model))
+    };
     order.iter().copied().filter(is_in)
 }
 

@@ -1,9 +1,12 @@
 //! What the policy holds of a backend, for status and metrics.
 
+use std::collections::BTreeSet;
+
 use router_common::BackendId;
 
 use super::Placement;
 use crate::backend::{BackendSpec, Models, Report};
+use crate::filter::serves;
 use crate::load::{InFlight, Seats};
 use crate::signal::Signal;
 use crate::time::Nanos;
@@ -46,6 +49,28 @@ pub struct BackendSnapshot {
     pub chars_per_token: Option<(f64, u64)>,
     /// Blocks in the prefix index.
     pub index_blocks: usize,
+    /// Requests placed there within the last `request_stats_window`; `None` = never one.
+    pub arrivals: Option<u64>,
+}
+
+impl BackendSnapshot {
+    /// Whether it serves a model: by configuration, else by its list; unknown matches any.
+    #[must_use]
+    pub fn serves(&self, model: Option<&str>) -> bool {
+        serves(&self.spec, &self.models, model)
+    }
+
+    /// The names it is asked for, sorted: configured or listed, and its aliases.
+    #[must_use]
+    pub fn model_names(&self) -> BTreeSet<&str> {
+        let configured = self.spec.model.as_deref();
+        let listed = match &self.models {
+            Models::Listed(ids, _) if configured.is_none() => ids.as_slice(),
+            _ => &[],
+        };
+        let names = listed.iter().chain(&self.spec.aliases).map(String::as_str);
+        names.chain(configured).collect()
+    }
 }
 
 impl Placement {
@@ -74,6 +99,7 @@ impl Placement {
             prefill_rate: entry.load.prefill_rate().with_count(),
             chars_per_token: entry.load.chars_per_token().with_count(),
             index_blocks: self.trie.held_blocks(id),
+            arrivals: entry.arrivals.in_window(now),
         })
     }
 }

@@ -96,8 +96,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Gives a drain another deadline.
-    pub(super) fn hurry(&self, id: BackendId, deadline: Duration) {
+    /// What is in flight at a backend that drains has so long from now on.
+    pub(in crate::app) fn set_deadline(&self, id: BackendId, deadline: Duration) {
         let mut state = self.state.lock();
         if let Ok(Entry { standing: Standing::Draining(draining), .. }) = find(&mut state, id) {
             draining.until = Some(Instant::now() + deadline);

@@ -247,7 +247,7 @@ impl Fleet {
                 all.retain(|member| member.addr != addr);
                 self.set(OPERATOR, all);
                 if let Some(deadline) = deadline {
-                    self.hurry(id, deadline);
+                    self.set_deadline(id, deadline);
                 }
                 Ok(())
             }

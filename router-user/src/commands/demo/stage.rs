@@ -107,6 +107,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         port: engine.addr().port(),
         lookup: Lookup::Address,
         base_path: String::new(),
+        types: Vec::new(),
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),

@@ -81,6 +81,12 @@ impl Admin {
         Self { registry, source, operate, token, events, refused }
     }
 
+    /// The metrics as text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        metrics::encode(&self.registry)
+    }
+
     /// The answer to a request.
     async fn answer<B>(&self, request: Request<B>, via: Via) -> Answer
     where
@@ -114,7 +120,7 @@ impl Admin {
         let json = |value| json(StatusCode::OK, &value);
         match route {
             Route::Page => page::page(),
-            Route::Metrics => answer(StatusCode::OK, metrics::CONTENT_TYPE, metrics::encode(&self.registry)),
+            Route::Metrics => answer(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics()),
             Route::Status => json(self.source.status().json()),
             Route::Healthz => text(StatusCode::OK, "ok\n"),
             Route::Readyz => self.readyz(),

@@ -44,10 +44,10 @@ fn id(row: usize) -> BackendId {
 
 fn backend(row: usize) -> BackendStatus {
     let snapshot = BackendSnapshot {
+        draining: false,
         spec: BackendSpec::default(),
         streaming: 1,
         ready: true,
-        draining: false,
         trust: router_policy::Trust::Full,
         models: Models::Listed(vec!["m".to_owned()], NOW),
         own: InFlight { requests: 3, q_tokens: 100, c_tokens: 900 },
@@ -61,6 +61,7 @@ fn backend(row: usize) -> BackendStatus {
         prefill_rate: None,
         chars_per_token: None,
         index_blocks: 12,
+        arrivals: Some(6),
     };
     BackendStatus {
         id: id(row),
@@ -287,7 +288,7 @@ async fn ready_is_who_has_a_ready_backend_in_every_pool() {
         (&false.into(), &serde_json::json!(["other"]))
     );
     let drain =
-        |is_leaving| Some(DrainStatus { seconds: 1.0, left_seconds: None, is_leaving, is_done: false });
+        |is_leaving| Some(DrainStatus { seconds: 1.0, left_seconds: Some(9.0), is_leaving, is_done: false });
     plane.source.0.lock().backends[1].drain = drain(true);
     assert_eq!(plane.get("/readyz").await.0, 200, "a pool that leaves is none any more");
     plane.source.0.lock().backends[0].snapshot.draining = true;

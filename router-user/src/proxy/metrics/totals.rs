@@ -7,7 +7,7 @@ use router_policy::{BackendId, Reason};
 use super::RequestMetrics;
 
 impl RequestMetrics {
-    /// Requests placed at the backends there are, by reason.
+    /// Requests placed at the backends that are there now, by reason.
     #[must_use]
     pub fn decisions_by_reason(&self) -> Vec<(&'static str, u64)> {
         let backends: Vec<_> = self.backends.iter().filter_map(|row| row.load_full()).collect();
@@ -21,8 +21,10 @@ impl RequestMetrics {
     /// Requests placed at a backend.
     #[must_use]
     pub fn placed_at(&self, id: BackendId) -> u64 {
-        let backend = self.backends[id.index()].load_full();
-        backend.map_or(0, |b| b.decisions.iter().filter_map(|c| c.get()).map(|counter| counter.get()).sum())
+        let backend = self.backends[id.index()].load();
+        backend
+            .as_deref()
+            .map_or(0, |b| b.decisions.iter().filter_map(|c| c.get()).map(|counter| counter.get()).sum())
     }
 
     /// First bytes by the time they took: upper bound in seconds (`None` = no bound), and how many took no longer.
