@@ -77,6 +77,7 @@ impl ReportSink for Counting {
     }
     fn models(&self, _: BackendId, _: Models) {}
     fn ready(&self, _: BackendId, _: bool) {}
+    fn trust(&self, _: BackendId, _: router_policy::Trust) {}
     fn cache_lost(&self, _: BackendId) {}
 }
 
@@ -104,6 +105,7 @@ fn watch(text: Vec<u8>) {
         timeout: Duration::from_secs(2),
         backoff_min: Duration::from_millis(250),
         backoff_max: Duration::from_secs(10),
+        inference: None,
         mark: None,
     };
     let counting = Arc::new(Counting::default());

@@ -10,6 +10,7 @@ mod control;
 mod edge;
 pub mod fleet;
 mod gossip;
+mod health;
 mod kernel;
 mod operate;
 mod reload;
@@ -161,6 +162,7 @@ impl Router {
                     registry: Arc::default(),
                     metrics: Arc::clone(&metrics),
                     runtime: runtime.handle().clone(),
+                    probe: config.probe.clone(),
                     account,
                     ledger,
                 },

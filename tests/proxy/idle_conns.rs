@@ -82,7 +82,10 @@ fn serve(mut stream: TcpStream, idle: Duration, how: How, executed: &Mutex<BTree
         if let [id] = header_values(&head, "x-request-id")[..] {
             *executed.lock().entry(id.to_owned()).or_default() += 1;
         }
-        if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").is_err() {
+        // It has no list of models.
+        let status = if head.starts_with("GET") { "404 Not Found" } else { "200 OK" };
+        if stream.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}").as_bytes()).is_err()
+        {
             return;
         }
         has_served = true;

@@ -168,7 +168,7 @@ pub(crate) fn raw_engine(script: impl Fn(TcpStream, usize) + Clone + Send + 'sta
                     let length = header_values(&head, "content-length")[0].parse().unwrap();
                     return script(stream, length);
                 }
-                let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
+                let answer = b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}";
                 let _gone = stream.write_all(answer);
             });
         }

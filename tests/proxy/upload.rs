@@ -39,8 +39,8 @@ fn the_engine_reads_an_upload_while_the_client_still_writes_it() {
             if stream.read_exact(&mut first).is_ok() && &first == b"POST" {
                 return stream;
             }
-            let _gone =
-                stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}");
+            let _gone = stream
+                .write_all(b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}");
         }
         unreachable!("a listener does not end")
     });

@@ -157,6 +157,13 @@ pub struct Backend {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What `/health` says, and how late.
+#[derive(Clone, Default)]
+struct Health {
+    answer: Option<(&'static str, &'static str)>,
+    delay: Duration,
+}
+
 #[derive(Default)]
 struct State {
     stop: AtomicBool,
@@ -166,6 +173,7 @@ struct State {
     connections: AtomicUsize,
     scrapes: AtomicUsize,
     metrics: Mutex<Option<String>>,
+    health: Mutex<Health>,
     closed: Arc<AtomicUsize>,
 }
 
@@ -266,6 +274,25 @@ impl Backend {
         *self.state.metrics.lock() = Some(metrics.to_owned());
     }
 
+    /// What `/health` says from now on: status and body; before that it is a 404.
+    pub fn feel(&self, status: &'static str, body: &'static str) {
+        self.state.health.lock().answer = Some((status, body));
+    }
+
+    /// So late an answer of `/health` comes.
+    pub fn dawdle(&self, delay: Duration) {
+        self.state.health.lock().delay = delay;
+    }
+
+    /// Its port refuses connections from now on; those that are there stay open.
+    pub fn stop_listening(&mut self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        let _wakes = TcpStream::connect(self.addr);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+
     /// The engine dies; its port refuses connections from now on.
     #[must_use]
     pub fn die(self) -> Refusing {
@@ -358,6 +385,13 @@ fn probe(request: &Received, state: &State) -> Option<(&'static str, String)> {
     let path = request.line().strip_prefix("GET ")?.strip_suffix(" HTTP/1.1")?;
     if path.ends_with("/v1/models") {
         return Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#.into()));
+    }
+    if path.ends_with("/health") {
+        let Health { answer, delay } = state.health.lock().clone();
+        std::thread::sleep(delay);
+        if let Some((status, body)) = answer {
+            return Some((status, body.to_owned()));
+        }
     }
     if path.ends_with("/metrics")
         && let Some(text) = &*state.metrics.lock()

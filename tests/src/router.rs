@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use router_policy::{BackendId, BackendSpec, PolicyConfig, PolicyName};
 use router_user::app::{Router, RunningRouter};
-use router_user::config::{BackendConfig, Config, KernelConfig, KernelMode, Limits, Lookup, MetricsConfig};
+use router_user::config::{
+    BackendConfig, Config, HealthConfig, KernelConfig, KernelMode, Limits, Lookup, MetricsConfig,
+};
 
 use crate::client::ask;
 use crate::wait;
@@ -50,6 +52,7 @@ pub fn backend(addr: SocketAddr) -> BackendConfig {
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),
+        health: HealthConfig::default(),
     }
 }
 

@@ -49,6 +49,18 @@ impl InFlightGuard {
         self.sent
     }
 
+    /// Whether the first byte of the answer's body came.
+    #[must_use]
+    pub const fn has_first_byte(&self) -> bool {
+        self.has_first_byte
+    }
+
+    /// After how many seconds a request like this is expected to have its first byte there. Takes the ledger's lock.
+    #[must_use]
+    pub fn expected_seconds(&self) -> f64 {
+        self.ticket.as_ref().map_or(0.0, |ticket| self.ledger.expected_seconds(ticket))
+    }
+
     /// The first byte of the answer's body came. Later calls do nothing.
     pub fn first_byte(&mut self) {
         if let (false, Some(ticket)) = (self.has_first_byte, self.ticket.as_mut()) {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use router_policy::prefix::{BlockHash, Copying, Held, TrieCounters};
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
-    PolicyConfig, Reason, Record, Report, RequestShape, Taught, Ticket, Usage,
+    PolicyConfig, Reason, Record, Report, RequestShape, Taught, Ticket, Trust, Usage, Wait,
 };
 
 use super::guard::InFlightGuard;
@@ -159,6 +159,22 @@ impl Ledger {
     /// Whether it is to get nothing new while what is there goes on.
     pub fn draining(&self, id: BackendId, is_draining: bool) {
         self.placement.lock().set_draining(id, is_draining);
+    }
+
+    /// How far it is trusted.
+    pub fn trust(&self, id: BackendId, trust: Trust) {
+        self.placement.lock().set_trust(id, trust);
+    }
+
+    /// The oldest request without a byte of each of these, sent at the time beside it or later and before `until`.
+    #[must_use]
+    pub fn waits(&self, asked: &[(BackendId, Nanos)], until: Nanos) -> Vec<Option<Wait>> {
+        let placement = self.placement.lock();
+        asked.iter().map(|&(id, from)| placement.wait(id, from, until)).collect()
+    }
+
+    pub(super) fn expected_seconds(&self, ticket: &Ticket) -> f64 {
+        self.placement.lock().expected_seconds(ticket.backend(), ticket.stream())
     }
 
     /// What models it serves.

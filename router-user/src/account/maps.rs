@@ -72,6 +72,12 @@ impl Table {
         read_row(&self.load, row_offset(id))
     }
 
+    /// Connections that the engine broke so far, and those that are there, as the kernel counts.
+    pub(super) fn resets_and_conns(&self, id: BackendId) -> [u64; 2] {
+        let fields = [offset_of!(BackendLoad, resets), offset_of!(BackendLoad, conns)];
+        fields.map(|field| self.load.u64(row_offset(id) + field).load(Relaxed))
+    }
+
     /// Requests in flight at a row: the sum over live slots.
     pub(super) fn in_flight(&self, id: BackendId) -> u32 {
         self.sum(id, None).requests

@@ -229,6 +229,13 @@ impl Account {
         (at_devices || state.has(kernel::SOCKOPS)).then(|| KernelRow { load: self.row(id), has_phases })
     }
 
+    /// Connections that a backend broke so far, and those that are there, as the kernel counts; zeros without it. Two
+    /// reads.
+    #[must_use]
+    pub fn resets_and_conns(&self, id: BackendId) -> [u64; 2] {
+        self.0.table.table.resets_and_conns(id)
+    }
+
     /// A copy of a row. Kernel fields stay 0 while [`State::is_on`] is false.
     #[must_use]
     pub fn row(&self, id: BackendId) -> BackendLoad {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use router_policy::{BackendId, Models, Report};
+use router_policy::{BackendId, Models, Report, Trust};
 
 use super::StartError;
 use crate::account::Ledger;
@@ -48,6 +48,10 @@ impl ReportSink for Ledger {
 
     fn ready(&self, id: BackendId, ready: bool) {
         self.ready(id, ready);
+    }
+
+    fn trust(&self, id: BackendId, trust: Trust) {
+        self.trust(id, trust);
     }
 
     fn cache_lost(&self, id: BackendId) {

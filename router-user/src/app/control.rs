@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::fleet::{Fleet, Then};
 use super::operate::Operations;
-use super::{RunningRouter, StartError, kernel};
+use super::{RunningRouter, StartError, health, kernel};
 use crate::account::suspect::others_rx;
 use crate::account::{Account, Hook, Ledger, Role, State, Suspicion};
 use crate::backends::ScrapeFailure;
@@ -115,6 +115,8 @@ async fn run(
     tokio::spawn(kernel::look_after(source.account.clone()));
     let drains = Arc::clone(&source.fleet);
     tokio::spawn(async move { drains.look_after_drains().await });
+    let (ledger, registry) = (Arc::clone(&source.ledger), Arc::clone(&source.registry));
+    tokio::spawn(health::look_after(ledger, registry, source.account.clone()));
     tokio::select! {
         // The end first: a busy operator must not put it off.
         biased;
@@ -220,6 +222,7 @@ impl Source {
             placed: self.metrics.placed_at(target.id),
             backoff_until: target.backoff_until(),
             heard: target.heard(),
+            held_against: target.vitals.verdict().cause,
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),
             suspect: None,

@@ -96,11 +96,12 @@ fn run(
     // Dropping the runtime drops its tasks, and with them the guards of what is still in flight.
 }
 
-/// Closes idle upstream connections that nobody takes.
+/// Closes upstream connections that nobody takes, and those nobody will be answered on.
 async fn reap(proxy: &Proxy) {
     let mut ticks = tokio::time::interval(REAP_INTERVAL);
     loop {
         ticks.tick().await;
         proxy.upstream().pool().reap(clock::now());
+        proxy.end_gone();
     }
 }

@@ -1,6 +1,5 @@
-//! Questions to an engine, over one kept connection that is not the data plane's; the first of them: what models?
-//!
-//! It judges a single answer; what follows from a row of them is [`super::watch`]'s. Redirects are not followed, and
+//! Questions to an engine, over one kept connection that is not the data plane's. What an answer means is
+//! [`super::life`]'s and [`super::scrape`]'s, what follows from a row of them [`super::watch`]'s. Redirects are not followed, and
 //! no client's credentials are ever used: only the backend's own. Invariant: an answer's bytes and its time are
 //! bounded.
 
@@ -11,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
-use hyper::{Request, StatusCode};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use router_policy::BackendId;
 use tokio::net::TcpSocket;
@@ -23,13 +22,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Target;
 use super::answer::{Sink, Whole};
-use super::scrape::listed;
 
 /// Called with each socket before it connects, so that the kernel's counts know it for a probe.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
 
-/// Bytes of a list of models at most.
-const MODELS_BYTES_MAX: usize = 1 << 20;
+/// A connection is used for so long at most: one that is kept does not tell that the port is gone, as it is with engines
+/// that were told to end.
+const KEPT_FOR: Duration = Duration::from_secs(2);
 
 /// Bytes of a body read past, of an answer whose status is all that counts.
 const IGNORED_BYTES_MAX: usize = 64 << 10;
@@ -63,13 +62,23 @@ pub enum AskError {
     Broken(#[source] hyper::Error),
 }
 
+impl AskError {
+    /// Nobody listens.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Connect(source) if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 /// What is asked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// The whole path.
     pub path: &'a str,
     /// Sent as `Authorization`.
     pub authorization: Option<&'a HeaderValue>,
+    /// JSON to post; `None` = it is a GET.
+    pub body: Option<Bytes>,
 }
 
 /// One address of an engine and the connection for questions to it. Dropping it closes the connection.
@@ -83,7 +92,8 @@ pub struct Prober {
 }
 
 struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+    since: Instant,
+    sender: SendRequest<Full<Bytes>>,
     /// Drives the connection; ends with it.
     _driver: JoinSet<()>,
 }
@@ -114,10 +124,27 @@ impl Prober {
     /// # Errors
     /// Why there is no answer.
     pub async fn ask(&mut self, path: &str, bytes_max: usize) -> Result<Answer, AskError> {
+        self.ask_with(path, None, bytes_max).await
+    }
+
+    /// The same, with JSON to post.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn post(&mut self, path: &str, json: Bytes, bytes_max: usize) -> Result<Answer, AskError> {
+        self.ask_with(path, Some(json), bytes_max).await
+    }
+
+    async fn ask_with(
+        &mut self,
+        path: &str,
+        json: Option<Bytes>,
+        bytes_max: usize,
+    ) -> Result<Answer, AskError> {
         let target = Arc::clone(&self.target);
         let path = format!("{}{path}", target.base_path);
         let mut body = Whole::new(bytes_max);
-        let question = Question { path: &path, authorization: target.authorization.as_ref() };
+        let question = Question { path: &path, authorization: target.authorization.as_ref(), body: json };
         let status = self.ask_into(&question, &mut body).await?;
         Ok(Answer { status, body: body.into_bytes() })
     }
@@ -133,13 +160,14 @@ impl Prober {
         sink: &mut impl Sink,
     ) -> Result<StatusCode, AskError> {
         let deadline = Instant::now() + self.timeout;
-        if let Some(kept) = self.connection.take() {
+        if let Some(kept) = self.connection.take_if(|kept| kept.since.elapsed() < KEPT_FOR) {
             match timeout_at(deadline, self.ask_over(kept, question, sink)).await {
                 Ok(Err(AskError::Broken(_))) => {}
                 Ok(other) => return other,
                 Err(_) => return Err(AskError::Timeout),
             }
         }
+        self.connection = None;
         let fresh = timeout_at(deadline, self.connect())
             .await
             .unwrap_or_else(|_| Err(AskError::Connect(io::ErrorKind::TimedOut.into())))?;
@@ -158,7 +186,7 @@ impl Prober {
         let mut driver = JoinSet::new();
         // The sender tells how the connection ends.
         driver.spawn(async move { drop(connection.await) });
-        Ok(Connection { sender, _driver: driver })
+        Ok(Connection { since: Instant::now(), sender, _driver: driver })
     }
 
     /// Asks over a connection, which is kept if it may be used again.
@@ -195,81 +223,22 @@ impl Prober {
         Ok(status)
     }
 
-    fn request(&self, question: &Question<'_>) -> Request<Empty<Bytes>> {
-        let mut request = Request::new(Empty::new());
+    fn request(&self, question: &Question<'_>) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(question.body.clone().unwrap_or_default()));
         *request.uri_mut() =
             question.path.parse().expect("invariant: the configuration lets only paths of a URL through");
+        if question.body.is_some() {
+            *request.method_mut() = Method::POST;
+        }
         let headers = request.headers_mut();
         headers.insert(HOST, self.authority.clone());
+        if question.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
         headers.insert(USER_AGENT, HeaderValue::from_static("unlatch"));
         if let Some(key) = question.authorization {
             headers.insert(AUTHORIZATION, key.clone());
         }
         request
-    }
-}
-
-/// What the question for models says of an engine.
-#[derive(Debug)]
-pub enum Life {
-    /// It serves; the models it lists, or `None` if it does not tell (it wants a key we lack, or has no such list).
-    Serves(Option<Vec<String>>),
-    /// It is there and does not serve: it loads its model, or something else answers at its address.
-    DoesNotServe(String),
-    /// It is there and did not answer in time, as a busy engine does.
-    Busy,
-    /// Something takes the connection and breaks it off.
-    Breaks(AskError),
-    /// It is not there.
-    NotThere(AskError),
-}
-
-/// Asks for the models.
-pub async fn models(prober: &mut Prober) -> Life {
-    match prober.ask("/v1/models", MODELS_BYTES_MAX).await {
-        Ok(answer) => judge(&answer),
-        Err(AskError::Timeout) => Life::Busy,
-        Err(e @ AskError::Connect(_)) => Life::NotThere(e),
-        Err(e @ AskError::Broken(_)) => Life::Breaks(e),
-        Err(e @ (AskError::TooLarge | AskError::Unreadable(_))) => Life::DoesNotServe(e.to_string()),
-    }
-}
-
-fn judge(answer: &Answer) -> Life {
-    match answer.status {
-        StatusCode::OK => match listed(&answer.body) {
-            Some(models) => Life::Serves(Some(models)),
-            None => Life::DoesNotServe("the answer is no list of models".to_owned()),
-        },
-        StatusCode::UNAUTHORIZED
-        | StatusCode::FORBIDDEN
-        | StatusCode::NOT_FOUND
-        | StatusCode::METHOD_NOT_ALLOWED => Life::Serves(None),
-        status => Life::DoesNotServe(format!("status {}", status.as_u16())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Answer, Life, judge};
-    use hyper::StatusCode;
-
-    #[test]
-    fn only_an_engine_that_serves_is_taken_for_one() {
-        let life = |status: u16, body: &'static str| {
-            judge(&Answer { status: StatusCode::from_u16(status).unwrap(), body: body.into() })
-        };
-        assert!(matches!(life(200, r#"{"data":[{"id":"m"}]}"#), Life::Serves(Some(ids)) if ids == ["m"]));
-        for status in [401, 403, 404] {
-            assert!(
-                matches!(life(status, ""), Life::Serves(None)),
-                "{status}: it is there, and does not tell"
-            );
-        }
-        for (status, body) in
-            [(503, "{}"), (200, "<html>"), (200, ""), (204, ""), (301, ""), (302, ""), (500, ""), (501, "")]
-        {
-            assert!(matches!(life(status, body), Life::DoesNotServe(_)), "{status}");
-        }
     }
 }

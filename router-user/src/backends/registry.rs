@@ -11,7 +11,10 @@ use router_policy::{BackendId, Nanos};
 use tokio::sync::Notify;
 
 use super::engine_id::EngineId;
+use super::health::Rules;
 use super::metrics_text::Engine;
+use super::vitals::Vitals;
+use crate::config::{HEALTH_PATH, HealthConfig, ProbeConfig};
 
 /// One engine as the data plane needs it.
 #[derive(Debug)]
@@ -36,16 +39,24 @@ pub struct Target {
     pub has_configured_model: bool,
     /// Where it tells its load.
     pub metrics: MetricsAt,
+    /// Where it tells how it does.
+    pub health: HealthAt,
+    /// How it does.
+    pub vitals: Arc<Vitals>,
     found: Arc<Found>,
 }
 
 /// What was found of an engine, whatever is configured of it.
 #[derive(Debug, Default)]
 struct Found {
+    /// A model that it serves, as it lists.
+    first_model: Mutex<Option<String>>,
     heard: Mutex<Heard>,
     backoff: Mutex<Backoff>,
     failed: Notify,
     scrape_failures: [AtomicU64; ScrapeFailure::ALL.len()],
+    /// Since when its port refuses connections, nanoseconds; 0 = it does not.
+    refuses_since: AtomicU64,
     /// Until when the engine asked to be left alone, nanoseconds.
     rest_until: AtomicU64,
     process_start: Mutex<Option<f64>>,
@@ -62,6 +73,33 @@ pub struct MetricsAt {
     pub port_of_its_own: Option<(SocketAddr, hyper::header::HeaderValue)>,
     /// Sent as `Authorization`.
     pub authorization: Option<hyper::header::HeaderValue>,
+}
+
+/// Where an engine tells how it does, and which answers are good.
+#[derive(Clone, Debug)]
+pub struct HealthAt {
+    /// The path, below the base path; `None` = it is not asked.
+    pub path: Option<String>,
+    /// Statuses that are good.
+    pub statuses: Vec<u16>,
+    /// Whether nobody named the path: the engine may lack it.
+    pub is_usual: bool,
+}
+
+impl Default for HealthAt {
+    fn default() -> Self {
+        Self { path: Some(HEALTH_PATH.to_owned()), statuses: vec![200], is_usual: true }
+    }
+}
+
+impl HealthAt {
+    /// As configured for an engine, else for all.
+    #[must_use]
+    pub fn new(own: &HealthConfig, all: &ProbeConfig) -> Self {
+        let path = own.path.clone().or_else(|| all.path.clone());
+        let is_usual = own.path.is_none() && path.as_deref() == Some(HEALTH_PATH);
+        Self { path, statuses: own.statuses.clone().unwrap_or_else(|| all.statuses.clone()), is_usual }
+    }
 }
 
 /// What is known of an engine's reports, for people.
@@ -124,6 +162,7 @@ impl Target {
         authorization: Option<hyper::header::HeaderValue>,
         has_configured_model: bool,
     ) -> Self {
+        let vitals = Arc::new(Vitals::new(url.clone(), Rules::default()));
         let metrics = MetricsAt { authorization: authorization.clone(), ..MetricsAt::default() };
         Self {
             id,
@@ -136,6 +175,8 @@ impl Target {
             authorization,
             has_configured_model,
             metrics,
+            health: HealthAt::default(),
+            vitals,
             found: Arc::default(),
         }
     }
@@ -149,11 +190,38 @@ impl Target {
     /// The same engine, configured anew: what was found of it goes on.
     #[must_use]
     pub fn in_place_of(self, before: &Self) -> Self {
-        Self { found: Arc::clone(&before.found), ..self }
+        let (found, vitals) = (Arc::clone(&before.found), Arc::clone(&before.vitals));
+        Self { found, vitals, ..self }
     }
 
     /// Cuts what is in flight there.
     pub fn cut(&self) {}
+
+    /// The same, which tells elsewhere how it does.
+    #[must_use]
+    pub fn with_health(self, health: HealthAt) -> Self {
+        Self { health, ..self }
+    }
+
+    /// A model that it lists, if it does.
+    #[must_use]
+    pub fn first_model(&self) -> Option<String> {
+        self.found.first_model.lock().clone()
+    }
+
+    /// Keeps a model that it lists.
+    pub fn set_first_model(&self, model: Option<&String>) {
+        let mut first = self.found.first_model.lock();
+        if first.as_ref() != model {
+            *first = model.cloned();
+        }
+    }
+
+    /// The same, judged by these rules.
+    #[must_use]
+    pub fn with_rules(self, rules: Rules) -> Self {
+        Self { vitals: Arc::new(Vitals::new(self.url.clone(), rules)), ..self }
+    }
 
     /// What is known of its reports.
     #[must_use]
@@ -207,7 +275,22 @@ impl Target {
         if b.failed_at <= sent {
             b.failures = 0;
             b.until = Nanos::default();
+            self.found.refuses_since.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Its port refused a connection.
+    pub fn refused(&self, now: Nanos) {
+        // The first of a row counts.
+        let _later =
+            self.found.refuses_since.compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// How long its port has refused connections, as far as it was tried; zero: it does not.
+    #[must_use]
+    pub fn refuses_for(&self, now: Nanos) -> Duration {
+        let since = self.found.refuses_since.load(Ordering::Relaxed);
+        Duration::from_nanos(if since == 0 { 0 } else { now.0.saturating_sub(since) })
     }
 
     /// Whether the back-off is over (or never was).
@@ -306,7 +389,11 @@ mod tests {
         t.connect_failed(failed_at, min, max);
         t.connect_succeeded(Nanos(failed_at.0 - 1));
         assert!(t.backoff_until() > until, "an answer to an older question does not end it");
+        t.refused(Nanos(7));
+        t.refused(Nanos(9));
+        assert_eq!(t.refuses_for(Nanos(17)), Duration::from_nanos(10));
         t.connect_succeeded(failed_at);
+        assert_eq!(t.refuses_for(Nanos(17)), Duration::ZERO);
         assert!(t.may_try(Nanos(1)), "a connection ends the back-off");
     }
 

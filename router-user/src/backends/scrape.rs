@@ -43,6 +43,8 @@ pub struct Scraper {
     asleep: bool,
     seats: Option<Signal<u32>>,
     started: Option<Instant>,
+    /// Tokens of prompts that it has counted.
+    counted: Option<f64>,
     said: Option<Finding>,
 }
 
@@ -51,8 +53,10 @@ pub struct Scraper {
 pub struct Scraped {
     /// The report.
     pub report: Report,
-    /// Whether what the engine cached is gone: its process is another one than at the last scrape, or it fell asleep.
+    /// Whether what the engine cached is gone: it fell asleep, or was restarted.
     pub lost_cache: bool,
+    /// Whether its process is another one than at the last scrape: it started at another time, or counts anew.
+    pub is_restart: bool,
     text: Result<Parsed, String>,
 }
 
@@ -69,6 +73,7 @@ impl Scraper {
             asleep: false,
             seats: None,
             started: None,
+            counted: None,
             said: None,
             target,
         }
@@ -89,7 +94,7 @@ impl Scraper {
 
     /// Forgets what an engine told that is gone, for the given reason: another one may come back.
     pub fn forget(&mut self, why: &str) {
-        (self.seats, self.asleep) = Default::default();
+        (self.seats, self.counted, self.asleep) = Default::default();
         (self.engine, self.path) = (self.target.metrics.engine, usual_path(&self.target));
         self.may_move = may_move(&self.target);
         self.said = None;
@@ -125,8 +130,11 @@ impl Scraper {
         prober: &mut Prober,
         with_names: bool,
     ) -> Result<Result<Parsed, StatusCode>, AskError> {
-        let question =
-            Question { path: &self.path, authorization: self.target.metrics.authorization.as_ref() };
+        let question = Question {
+            path: &self.path,
+            authorization: self.target.metrics.authorization.as_ref(),
+            body: None,
+        };
         let mut text = Text::new(with_names);
         let prober = self.apart.as_mut().unwrap_or(prober);
         match prober.ask_into(&question, &mut text).await? {
@@ -154,16 +162,16 @@ impl Scraper {
         };
         self.target.count_scrape_failure(failure);
         let report = Report { seats: self.seats(prober).await, ..unknown(why) };
-        Scraped { report, lost_cache: false, text: Err(text) }
+        Scraped { report, lost_cache: false, is_restart: false, text: Err(text) }
     }
 
     async fn take(&mut self, prober: &mut Prober, parsed: Parsed) -> Scraped {
         self.engine = parsed.engine.or(self.engine);
         let falls_asleep = parsed.awake == Some(false) && !self.asleep;
         self.asleep = parsed.awake.map_or(self.asleep, |awake| !awake);
-        let is_restart = self.is_restart(parsed.process_start_seconds);
+        let is_restart = self.is_restart(parsed.process_start_seconds, parsed.counted);
         let report = Report { seats: self.seats(prober).await, ..parsed.report.clone() };
-        Scraped { report, lost_cache: is_restart || falls_asleep, text: Ok(parsed) }
+        Scraped { report, lost_cache: is_restart || falls_asleep, is_restart, text: Ok(parsed) }
     }
 
     /// Seats of llama.cpp, asked once; others do not tell.
@@ -182,9 +190,14 @@ impl Scraper {
         self.seats.unwrap_or_default()
     }
 
-    fn is_restart(&self, now: Option<f64>) -> bool {
-        let Some(now) = now else { return false };
-        self.target.set_process_start(now).is_some_and(|before| before != now)
+    /// What is absent says nothing. Counts are looked at only where no time is told: sums over several processes may
+    /// fall when one of them is missing.
+    fn is_restart(&mut self, started: Option<f64>, counted: Option<f64>) -> bool {
+        let before = started.and_then(|now| self.target.set_process_start(now)).zip(started);
+        let is_another = before.is_some_and(|(was, is)| was != is);
+        let counted = counted.and_then(|now| self.counted.replace(now)).zip(counted);
+        let counts_anew = counted.is_some_and(|(was, is)| is < was);
+        is_another || (counts_anew && started.is_none())
     }
 
     /// Says what is wrong with a scrape, if that is new; `kept` is its report as far as it is believed.
@@ -303,8 +316,12 @@ mod tests {
         let (id, addr) = (BackendId::new(0).unwrap(), "127.0.0.1:1".parse().unwrap());
         let host = HeaderValue::from_static("h");
         let target = Target::new(id, "http://h".into(), addr, host, String::new(), None, false);
-        let s = Scraper::new(Arc::new(target), None);
-        let seen = [Some(5.0), None, Some(5.0), Some(6.0), Some(6.0)].map(|t| s.is_restart(t));
+        let mut s = Scraper::new(Arc::new(target), None);
+        let seen = [Some(5.0), None, Some(5.0), Some(6.0), Some(6.0)].map(|t| s.is_restart(t, None));
         assert_eq!(seen, [false, false, false, true, false]);
+        let counted = [Some(0.0), Some(7.0), None, Some(9.0), Some(2.0), Some(2.0)];
+        let seen = counted.map(|n| s.is_restart(None, n));
+        assert_eq!(seen, [false, false, false, false, true, false], "it counts anew");
+        assert!(!s.is_restart(Some(6.0), Some(1.0)), "the time is the better word");
     }
 }

@@ -13,12 +13,13 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use router_policy::{BackendId, Models, Report, Signal, Why};
+use router_policy::{BackendId, Models, Report, Signal, Trust, Why};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::{ReportSink, WatchConfig, watch_all};
-use crate::backends::{Mark, ScrapeFailure, Target};
+use crate::backends::health::Rules;
+use crate::backends::{HealthAt, Mark, ScrapeFailure, Target};
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 pub(super) const MODELS: &str = r#"{"object":"list","data":[{"id":"m"}]}"#;
@@ -153,6 +154,7 @@ pub(super) struct Told {
     models: Mutex<Vec<Models>>,
     pub(super) ready: Mutex<Vec<bool>>,
     begun: Mutex<usize>,
+    pub(super) trust: Mutex<Vec<&'static str>>,
     pub(super) lost: Mutex<usize>,
 }
 
@@ -170,6 +172,9 @@ impl ReportSink for Told {
     fn ready(&self, _: BackendId, ready: bool) {
         self.ready.lock().push(ready);
     }
+    fn trust(&self, _: BackendId, trust: Trust) {
+        self.trust.lock().push(trust.as_str());
+    }
     fn cache_lost(&self, _: BackendId) {
         *self.lost.lock() += 1;
     }
@@ -183,7 +188,10 @@ pub(super) fn plain_target(addr: SocketAddr, model: bool) -> Target {
     let key = Some(HeaderValue::from_static("Bearer k"));
     let host = HeaderValue::from_static("engine");
     let id = BackendId::new(5).unwrap();
-    Target::new(id, "http://engine".into(), addr, host, "/base".into(), key, model)
+    let target = Target::new(id, "http://engine".into(), addr, host, "/base".into(), key, model);
+    // Models alone are asked for, and one good answer is enough.
+    let rules = Rules { healthy_threshold: 1, ..Rules::default() };
+    target.with_health(HealthAt { path: None, ..HealthAt::default() }).with_rules(rules)
 }
 
 pub(super) fn config(interval_ms: u64) -> WatchConfig {
@@ -192,6 +200,7 @@ pub(super) fn config(interval_ms: u64) -> WatchConfig {
         timeout: Duration::from_secs(5),
         backoff_min: Duration::from_millis(5),
         backoff_max: Duration::from_millis(20),
+        inference: None,
         mark: None,
     }
 }
@@ -271,14 +280,15 @@ async fn an_answer_does_not_undo_a_back_off_that_began_while_it_was_on_its_way()
 }
 
 #[tokio::test]
-async fn an_engine_that_loads_is_ready_only_if_its_model_is_configured() {
+async fn an_engine_that_loads_is_not_ready_even_if_its_model_is_configured() {
     for configured in [false, true] {
         let (listener, addr) = listen().await;
         let script = Script::new(text(503, "{}"), text(200, VLLM));
         let _engine = serve(listener, Arc::clone(&script));
         let (_watch, told) = start(&target(addr, configured), &config(10));
         wait_until("rounds", || told.ready.lock().len() > 3).await;
-        assert!(told.ready.lock().iter().all(|ready| *ready == configured));
+        // Until it is asked, what has its model configured is hoped for.
+        assert_eq!(told.ready.lock().iter().filter(|ready| **ready).count(), usize::from(configured));
         *script.models.lock() = text(200, MODELS);
         wait_until("ready", || told.ready.lock().last() == Some(&true)).await;
         assert_eq!(*told.lost.lock(), 0, "loading is no restart");

@@ -9,8 +9,8 @@ use hyper::Uri;
 use router_common::limits::MAX_BACKENDS;
 use router_policy::BackendSpec;
 
-use super::values::{decimal, integer};
-use super::{BackendConfig, Lookup, MetricsConfig, ModelType, Secret};
+use super::values::{decimal, integer, statuses};
+use super::{BackendConfig, HealthConfig, Lookup, MetricsConfig, ModelType, Secret};
 use crate::backends::metrics_text::Engine;
 
 /// Characters of a label's key or value at most.
@@ -96,8 +96,10 @@ pub(super) fn set(
             once(&mut backend.metrics.port, u16::try_from(port).unwrap_or(u16::MAX))
         }
         "metrics-key-file" => once(&mut backend.metrics.key, key_in(value, read)?),
+        "health-path" => once(&mut backend.health.path, parse_path(value)?),
+        "health-status" => once(&mut backend.health.statuses, statuses(value, ';')?),
         _ => Err("no such option (model, alias, max-in-flight, max-num-seqs, kv-tokens, weight, labels, types, api-key-file, \
-                  engine, metrics-path, metrics-port, metrics-key-file)"
+                  engine, metrics-path, metrics-port, metrics-key-file, health-path, health-status)"
             .to_owned()),
     }
 }
@@ -107,7 +109,7 @@ fn engines() -> String {
     format!("none of {}", names.join(", "))
 }
 
-fn parse_path(text: &str) -> Result<String, String> {
+pub(super) fn parse_path(text: &str) -> Result<String, String> {
     let is_path = text.starts_with('/') && !text.contains(['?', '#']) && text.parse::<Uri>().is_ok();
     if is_path { Ok(text.to_owned()) } else { Err(format!("`{text}` is no path like /metrics")) }
 }
@@ -181,6 +183,7 @@ pub(super) fn from_url(text: &str) -> Result<BackendConfig, String> {
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),
+        health: HealthConfig::default(),
     })
 }
 
@@ -260,6 +263,8 @@ mod tests {
         let m = ok("http://h:1,engine=triton,metrics-path=/m,metrics-port=8002,metrics-key-file=key").metrics;
         assert_eq!((m.engine, m.path.as_deref(), m.port), (Some(Engine::Triton), Some("/m"), Some(8002)));
         assert_eq!(m.key.unwrap().reveal(), "sk-secret");
+        let h = ok("http://h:1,health-path=/live,health-status=200;204").health;
+        assert_eq!((h.path.as_deref(), h.statuses), (Some("/live"), Some(vec![200, 204])));
     }
 
     #[test]
@@ -289,6 +294,9 @@ mod tests {
             ("http://h,metrics-port=0", "whole number"),
             ("http://h,metrics-port=65536", "whole number"),
             ("http://h,metrics-key-file=empty", "no key"),
+            ("http://h,health-path=live", "no path"),
+            ("http://h,health-status=2", "no status"),
+            ("http://h,health-status=200,health-status=204", "twice"),
             ("http://h,api-key-file=nowhere", "cannot read nowhere"),
             ("http://h,api-key-file=empty", "no key"),
         ] {

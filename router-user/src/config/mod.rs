@@ -10,6 +10,7 @@ use std::time::Duration;
 use router_policy::{BackendSpec, PolicyConfig};
 
 use crate::account::suspect::SUSPECT_AFTER;
+use crate::backends::health::Rules;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
@@ -86,6 +87,8 @@ pub struct Config {
     pub compat: Option<Compat>,
     /// Whose names of metrics are exported beside our own.
     pub metrics_compat: Option<Compat>,
+    /// How engines are probed and judged.
+    pub probe: ProbeConfig,
     /// Bounds.
     pub limits: Limits,
     /// After SIGTERM, requests in flight have this long to end.
@@ -124,6 +127,7 @@ impl Default for Config {
             debug_headers: false,
             compat: None,
             metrics_compat: None,
+            probe: ProbeConfig::default(),
             limits: Limits::default(),
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
@@ -254,6 +258,8 @@ pub struct BackendConfig {
     pub api_key: Option<Secret>,
     /// Where it tells its load.
     pub metrics: MetricsConfig,
+    /// Where it tells how it does.
+    pub health: HealthConfig,
 }
 
 /// Where an engine tells its load, as far as that is not as usual.
@@ -267,6 +273,48 @@ pub struct MetricsConfig {
     pub port: Option<u16>,
     /// Key sent there; `None` = the backend's, if the port is the backend's.
     pub key: Option<Secret>,
+}
+
+/// Where an engine tells how it does, as far as that is not as for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HealthConfig {
+    /// The path, below the backend's.
+    pub path: Option<String>,
+    /// Statuses that are good.
+    pub statuses: Option<Vec<u16>>,
+}
+
+/// How all engines are probed and judged.
+#[derive(Clone, Debug)]
+pub struct ProbeConfig {
+    /// Path below each backend's; `None` = only models are asked.
+    pub path: Option<String>,
+    /// Statuses of it that are good.
+    pub statuses: Vec<u16>,
+    /// For an answer.
+    pub timeout: Duration,
+    /// From inference to inference of our own; `None` = there is none.
+    pub inference: Option<Duration>,
+    /// For its answer.
+    pub inference_timeout: Duration,
+    /// When engines are suspected, ejected and taken back.
+    pub rules: Rules,
+}
+
+/// The usual path, which an engine may lack.
+pub const HEALTH_PATH: &str = "/health";
+
+impl Default for ProbeConfig {
+    fn default() -> Self {
+        Self {
+            path: Some(HEALTH_PATH.to_owned()),
+            statuses: vec![200],
+            timeout: Duration::from_secs(2),
+            inference: None,
+            inference_timeout: Duration::from_secs(30),
+            rules: Rules::default(),
+        }
+    }
 }
 
 /// A text that is never printed.
@@ -415,6 +463,8 @@ pub struct Limits {
     pub backoff_min: Duration,
     /// Longest back-off.
     pub backoff_max: Duration,
+    /// Longest silence of an answer whose backend refuses connections, if there is a limit.
+    pub gone_stream_timeout: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -435,6 +485,7 @@ impl Default for Limits {
             idle_conn_age_max: Duration::from_secs(4),
             backoff_min: Duration::from_millis(250),
             backoff_max: Duration::from_secs(10),
+            gone_stream_timeout: Some(Duration::from_secs(5)),
         }
     }
 }

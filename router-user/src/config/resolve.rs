@@ -12,8 +12,9 @@ use super::backends_file::BYTES_MAX;
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
     BackendConfig, BackendsFile, Compat, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode,
-    Limits, LogConfig, LogFormat, LogLevel, ProbeKind, StateConfig, backend, values,
+    Limits, LogConfig, LogFormat, LogLevel, ProbeConfig, ProbeKind, StateConfig, backend, values,
 };
+use crate::backends::health::Rules;
 use crate::edge::Prefix;
 
 /// Aliases of models at most.
@@ -114,6 +115,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         metrics_compat: s.optional("metrics-compat", compat)?,
         record,
         session_key: s.read("session-key", member_name)?,
+        probe: probe(&s)?,
         limits: limits(&s)?,
         drain_deadline: s.duration("drain-deadline", Duration::ZERO..=DAY)?,
         shutdown_deadline: s.duration("shutdown-deadline", Duration::ZERO..=HOUR)?,
@@ -170,6 +172,39 @@ fn limits(s: &Reader<'_>) -> Result<Limits, ConfigError> {
         idle_conn_age_max: s.duration("idle-conn-age-max", Duration::ZERO..=HOUR)?,
         backoff_min,
         backoff_max: s.duration("backoff-max", backoff_min..=HOUR)?,
+        gone_stream_timeout: s.optional_duration("gone-stream-timeout", from_ms(10)..=HOUR)?,
+    })
+}
+
+fn probe(s: &Reader<'_>) -> Result<ProbeConfig, ConfigError> {
+    let from_ms = Duration::from_millis;
+    let eject_min = s.duration("eject-min", from_ms(1)..=HOUR)?;
+    let count = |name, bounds| s.integer(name, bounds).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    Ok(ProbeConfig {
+        path: s.read(
+            "health-path",
+            |t| {
+                if t == "off" { Ok(None) } else { backend::parse_path(t).map(Some) }
+            },
+        )?,
+        statuses: s.read("health-status", |t| values::statuses(t, ','))?,
+        timeout: s.duration("probe-timeout", from_ms(10)..=HOUR)?,
+        inference: s.optional_duration("inference-probe", Duration::from_secs(1)..=24 * HOUR)?,
+        inference_timeout: s.duration("inference-probe-timeout", from_ms(100)..=HOUR)?,
+        rules: Rules {
+            unhealthy_threshold: count("unhealthy-threshold", 1..=1000)?,
+            healthy_threshold: count("healthy-threshold", 1..=1000)?,
+            eject_failures: count("eject-failures", 0..=1000)?,
+            eject_ratio: s.decimal("eject-ratio", 0.0..=1.0)?,
+            eject_requests_min: count("eject-requests-min", 1..=1_000_000)?,
+            eject_window: s.duration("eject-window", from_ms(100)..=HOUR)?,
+            eject_min,
+            eject_max: s.duration("eject-max", eject_min..=HOUR)?,
+            slow_start: s.duration("slow-start", Duration::ZERO..=HOUR)?,
+            trial_requests: count("trial-requests", 1..=1000)?,
+            hung_seconds: s.duration("hung-after", from_ms(10)..=HOUR)?.as_secs_f64(),
+            ..Rules::default()
+        },
     })
 }
 

@@ -66,6 +66,18 @@ pub fn ip_or_socket(text: &str, port: u16) -> Result<SocketAddr, String> {
     addr.ok_or_else(|| format!("`{text}` is no address like 10.0.0.10 or 127.0.0.1:5300"))
 }
 
+/// Statuses of HTTP like `200`, with this between them.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn statuses(text: &str, between: char) -> Result<Vec<u16>, String> {
+    let read = |item: &str| match item.trim().parse() {
+        Ok(status) if (200..600).contains(&status) => Ok(status),
+        _ => Err(format!("`{item}` is no status from 200 to 599")),
+    };
+    text.split(between).map(read).collect()
+}
+
 /// A number of bytes like `4096`, `64KiB`, `1MiB`, `1GiB`, within bounds.
 ///
 /// # Errors

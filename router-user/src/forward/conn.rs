@@ -256,6 +256,8 @@ impl Conn {
 
     /// The socket and what was read of it already, after the engine agreed to switch protocols.
     pub fn tunnel(&mut self) -> (&mut TcpStream, Bytes) {
+        // Silence is no fault of a tunnel.
+        self.socket.unlist();
         (self.socket.stream(), std::mem::take(&mut self.unread))
     }
 }

@@ -13,6 +13,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::Peer;
 use super::conn::{AnswerError, Conn};
+use super::open::Open;
 use super::socket::Socket;
 
 /// Called with a socket before it connects, and the row it is for.
@@ -68,6 +69,7 @@ pub struct Hooks {
 pub struct Connector {
     timeout: Duration,
     hooks: Hooks,
+    open: Arc<Open>,
 }
 
 impl std::fmt::Debug for Connector {
@@ -79,8 +81,8 @@ impl std::fmt::Debug for Connector {
 impl Connector {
     /// Connections that must be there within `timeout`.
     #[must_use]
-    pub const fn new(timeout: Duration, hooks: Hooks) -> Self {
-        Self { timeout, hooks }
+    pub fn new(timeout: Duration, hooks: Hooks) -> Self {
+        Self { timeout, hooks, open: Arc::default() }
     }
 
     /// A new connection. Dropping the future closes the socket.
@@ -93,7 +95,13 @@ impl Connector {
             Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "connecting timed out")),
         };
         let stream = stream.map_err(|source| ConnectError { addr: peer.addr, source })?;
-        Ok(Conn::new(peer, Socket::new(stream, self.hooks.cancelled.clone())))
+        let listed = self.open.list(&stream, peer.id);
+        Ok(Conn::new(peer, Socket::new(stream, self.hooks.cancelled.clone(), Some(listed))))
+    }
+
+    /// The connections that are open.
+    pub(super) fn open_conns(&self) -> &Open {
+        &self.open
     }
 
     async fn open(&self, peer: Peer) -> io::Result<TcpStream> {

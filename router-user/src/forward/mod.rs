@@ -1,5 +1,5 @@
 //! The way to the engines, the fourth step: connections ([`connect`], [`conn`]), their reuse ([`pool`]), when a request
-//! may be sent again ([`retry`]), what of the headers goes on ([`hop_headers`]), and the answer's body ([`stream`]).
+//! may be sent again ([`retry`]), which are open (`open`), what of the headers goes on ([`hop_headers`]), and the answer's body ([`stream`]).
 //!
 //! HTTP/1 towards engines is our own, since it is where streams cost most: `sending` writes requests, `head` and
 //! `chunks` read answers, `socket` knows what became of both.
@@ -14,6 +14,7 @@ pub mod connect;
 mod events;
 mod head;
 pub mod hop_headers;
+mod open;
 pub mod pace;
 pub mod pool;
 pub mod retry;
@@ -126,6 +127,12 @@ impl Upstream {
                 pool.put(conn, After::Sized, now);
             }
         });
+    }
+
+    /// Ends connections to a backend on which nothing passed for so long; how many. What waits on one sees the engine
+    /// close it.
+    pub fn end_silent(&self, id: BackendId, silence: Duration) -> usize {
+        self.connector.open_conns().end_silent(id, silence)
     }
 
     /// The idle connections.

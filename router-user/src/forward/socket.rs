@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::connect::Cancelled;
+use super::open::Listed;
 
 /// The socket, and what is known of the request on it.
 pub(super) struct Socket {
@@ -32,6 +33,7 @@ pub(super) struct Socket {
     /// The engine broke the connection off instead of closing it.
     was_reset: bool,
     cancelled: Option<Cancelled>,
+    listed: Option<Listed>,
 }
 
 impl std::fmt::Debug for Socket {
@@ -47,6 +49,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let is_cancelled = self.is_busy && self.acked_at_end.is_none();
         let left = is_cancelled.then(Instant::now);
+        drop(self.listed.take());
         drop(self.stream.take());
         if let (Some(left), Some(tell)) = (left, &self.cancelled) {
             tell(left.elapsed());
@@ -56,7 +59,7 @@ impl Drop for Socket {
 
 impl Socket {
     /// A connected socket on which nothing was written.
-    pub(super) fn new(stream: TcpStream, cancelled: Option<Cancelled>) -> Self {
+    pub(super) fn new(stream: TcpStream, cancelled: Option<Cancelled>, listed: Option<Listed>) -> Self {
         let acked_at_start = bytes_acked(stream.as_fd());
         Self {
             stream: Some(stream),
@@ -67,6 +70,7 @@ impl Socket {
             acked_at_end: None,
             was_reset: false,
             cancelled,
+            listed,
         }
     }
 
@@ -80,6 +84,11 @@ impl Socket {
     /// The answer has ended.
     pub(super) const fn rest(&mut self) {
         self.is_busy = false;
+    }
+
+    /// Nobody ends it from outside any more.
+    pub(super) fn unlist(&mut self) {
+        self.listed = None;
     }
 
     /// The socket itself, for what is no HTTP.
@@ -141,19 +150,22 @@ impl Socket {
 const BYTES_ACKED_AT: usize = 120;
 
 /// Bytes that the peer's kernel acknowledged, the handshake among them.
-#[expect(unsafe_code, reason = "TCP_INFO has no safe wrapper that reaches so far")]
 fn bytes_acked(socket: BorrowedFd<'_>) -> Option<u64> {
-    let mut info = [0_u8; BYTES_ACKED_AT + size_of::<u64>()];
+    let info = tcp_info::<{ BYTES_ACKED_AT + size_of::<u64>() }>(socket)?;
+    info.last_chunk().copied().map(u64::from_ne_bytes)
+}
+
+/// The first bytes of Linux's `struct tcp_info`, if the kernel tells so many.
+#[expect(unsafe_code, reason = "TCP_INFO has no safe wrapper that reaches so far")]
+pub(super) fn tcp_info<const N: usize>(socket: BorrowedFd<'_>) -> Option<[u8; N]> {
+    let mut info = [0_u8; N];
     let mut length = info.len() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes to `info`.
     let result = unsafe {
         let info = info.as_mut_ptr().cast();
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut length)
     };
-    if result != 0 || (length as usize) < info.len() {
-        return None;
-    }
-    info.last_chunk().copied().map(u64::from_ne_bytes)
+    (result == 0 && length as usize >= N).then_some(info)
 }
 
 #[cfg(test)]
@@ -171,7 +183,7 @@ mod tests {
         let listener = StdListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let ours = StdStream::connect(listener.local_addr().unwrap()).unwrap();
         ours.set_nonblocking(true).unwrap();
-        (Socket::new(TcpStream::from_std(ours).unwrap(), None), listener.accept().unwrap().0)
+        (Socket::new(TcpStream::from_std(ours).unwrap(), None, None), listener.accept().unwrap().0)
     }
 
     async fn write(socket: &mut Socket, bytes: &[u8]) {

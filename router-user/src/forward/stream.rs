@@ -130,7 +130,10 @@ impl<P: Progress + Unpin> Body for StreamBody<P> {
             }
             Poll::Ready(Some(Err(error))) => {
                 if let Some(live) = this.live.take() {
-                    live.progress.ended(Outcome::UpstreamFailed);
+                    // What the client did not send on is not the engine's fault.
+                    let is_upload = matches!(error, AnswerError::Upload(_));
+                    let outcome = if is_upload { Outcome::ClientGone } else { Outcome::UpstreamFailed };
+                    live.progress.ended(outcome);
                 }
                 this.broken = Some(error);
                 cx.waker().wake_by_ref();

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::encode::{counters, gauges};
 use super::reports;
 use crate::account::{KernelRow, Sign, Suspicion};
+use crate::backends::health::Cause;
 use crate::backends::{EngineId, Heard, ScrapeFailure};
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
@@ -94,6 +95,8 @@ pub struct BackendStatus {
     pub scrape_failures: [u64; ScrapeFailure::ALL.len()],
     /// What is known of its reports, beside their values.
     pub heard: Heard,
+    /// What is held against it.
+    pub held_against: Option<Cause>,
     /// What the kernel sees of it; `None` without it.
     pub kernel: Option<KernelRow>,
     /// Whether that is a bad sign.
@@ -131,7 +134,7 @@ impl BackendStatus {
             return "draining";
         }
         match (self.snapshot.ready, now < self.backoff_until) {
-            (true, _) => "ready",
+            (true, _) => self.snapshot.trust.as_str(),
             (false, true) => "backed_off",
             (false, false) if self.heard.asleep => "asleep",
             (false, false) => "not_ready",
@@ -158,6 +161,7 @@ impl BackendStatus {
             "pool": self.pool,
             "state": self.state(now),
             "ready": s.ready,
+            "held_against": self.held_against.map(Cause::as_str),
             "backoff_seconds": if backoff > 0.0 { json!(backoff) } else { Value::Null },
             "models": models,
             "placed": self.placed,
@@ -337,7 +341,17 @@ const BACKEND_GAUGES: [BackendGauge; 14] = [
     }),
 ];
 
-const STATES: [&str; 5] = ["ready", "not_ready", "backed_off", "asleep", "draining"];
+const STATES: [&str; 9] = [
+    "ready",
+    "slow_start",
+    "half_open",
+    "suspect",
+    "ejected",
+    "not_ready",
+    "backed_off",
+    "asleep",
+    "draining",
+];
 
 impl Collector for StatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

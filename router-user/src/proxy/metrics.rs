@@ -69,6 +69,7 @@ pub struct RequestMetrics {
     ttft: Histogram,
     cancel: Histogram,
     retries_refused: Counter,
+    gone_cut: Counter,
     decision: Histogram,
     decisions: Family<Labels<3>, Counter>,
     request: Family<Labels<3>, Histogram, Buckets>,
@@ -133,6 +134,7 @@ impl RequestMetrics {
             ttft: Histogram::new(SECONDS),
             cancel: Histogram::new(CANCEL_SECONDS),
             retries_refused: Counter::default(),
+            gone_cut: Counter::default(),
             decision: Histogram::new(DECISION_SECONDS),
             decisions: Family::default(),
             request: Family::new_with_constructor(Buckets),
@@ -155,6 +157,8 @@ impl RequestMetrics {
         registry.register("unlatch_cancel_seconds", help, metrics.cancel.clone());
         let help = "Answers passed on that another engine might have given, for lack of retry budget";
         registry.register("unlatch_retries_refused", help, metrics.retries_refused.clone());
+        let help = "Silent connections ended because their backend's port refuses connections";
+        registry.register("unlatch_gone_connections_ended", help, metrics.gone_cut.clone());
         registry.register("unlatch_decision_seconds", "Choosing a backend", metrics.decision.clone());
         registry.register("unlatch_decisions", "Requests placed", metrics.decisions.clone());
         registry.register("unlatch_request_seconds", "From dispatch to the end", metrics.request.clone());
@@ -245,6 +249,11 @@ impl RequestMetrics {
     /// A retry was not made for lack of budget.
     pub fn retry_refused(&self) {
         self.retries_refused.inc();
+    }
+
+    /// Silent connections to a backend whose port refuses connections were ended.
+    pub fn gone_cut(&self, connections: usize) {
+        self.gone_cut.inc_by(connections as u64);
     }
 
     /// The router answered with an error itself.

@@ -34,6 +34,7 @@ use crate::accept;
 use crate::accept::{Client, Service};
 use crate::account::{Ledger, Placed};
 use crate::backends::{Registry, Target};
+use crate::clock;
 use crate::config::Limits;
 use crate::error::ProxyError;
 use crate::forward::connect::{Cancelled, Hooks, Mark};
@@ -173,6 +174,24 @@ impl Proxy {
         }
     }
 
+    /// Ends what is silent of backends whose port refuses connections: engines that were told to end do not always end
+    /// their answers. What still delivers is left alone. To be called every now and then; mostly one read a backend.
+    pub fn end_gone(&self) {
+        let Some(after) = self.shared.limits.gone_stream_timeout else { return };
+        let now = clock::now();
+        for target in self.shared.registry.all().iter().filter(|target| target.refuses_for(now) >= after) {
+            let ended = self.upstream.end_silent(target.id, after);
+            if ended > 0 {
+                self.shared.metrics.gone_cut(ended);
+                tracing::warn!(
+                    backend = target.url,
+                    ended,
+                    "ended silent answers of a backend that refuses connections"
+                );
+            }
+        }
+    }
+
     /// The worker's upstream side.
     #[must_use]
     pub const fn upstream(&self) -> &Upstream {
@@ -216,31 +235,22 @@ impl Proxy {
         let mut payload = Payload::read(body, kind, &parts.headers, &self.shared, &self.buffers).await?;
         let shape = payload.shape(kind, parts, &self.shared)?;
         let outgoing = Outgoing::new(parts, id, client, upgrade.as_ref());
-        let Sent { answer, target, placed, flight } =
-            self.place(&shape, pinned, &outgoing, &mut payload).await?;
+        let Sent { answer, placed, flight } = self.place(&shape, pinned, &outgoing, &mut payload).await?;
         if answer.status == StatusCode::SWITCHING_PROTOCOLS {
             return switch(answer, upgrade.take(), flight, client);
         }
-        Ok(self.pass_on(answer, &target, &placed, flight))
+        Ok(self.pass_on(answer, &placed, flight))
     }
 
     /// The engine's answer as the client gets it; the flight goes with its body.
-    fn pass_on(
-        &self,
-        answer: Answer,
-        target: &Target,
-        placed: &Placed,
-        mut flight: Flight,
-    ) -> Response<ProxyBody> {
+    fn pass_on(&self, answer: Answer, placed: &Placed, flight: Flight) -> Response<ProxyBody> {
         let Answer { status, mut headers, conn, resent, .. } = answer;
         if resent > 0 {
             self.shared.metrics.retried(Retry::ConnectionClosed);
         }
-        // What an engine refuses says nothing about how fast it answers.
-        flight.is_measured = status.is_success();
         hop_headers::strip(&mut headers);
         if self.shared.debug_headers {
-            debug_headers(&mut headers, target, placed);
+            debug_headers(&mut headers, flight.target(), placed);
         }
         let body = Box::new(StreamBody::new(&headers, conn, &self.upstream, flight));
         // The client is answered in its own version; status and headers are the engine's.

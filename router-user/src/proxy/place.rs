@@ -21,7 +21,6 @@ use crate::forward::{Answer, Peer, SendError, retry};
 /// An engine's answer, and what it is counted by.
 pub(super) struct Sent {
     pub(super) answer: Answer,
-    pub(super) target: Arc<Target>,
     pub(super) placed: Placed,
     pub(super) flight: Flight,
 }
@@ -101,10 +100,11 @@ impl Proxy {
                 guard.finish(Outcome::NeverSent, &Usage::default());
                 continue;
             };
-            let flight = Flight::new(guard, Arc::clone(&self.shared.metrics));
-            match self.send(&target, outgoing, payload).await {
+            let mut flight = Flight::new(guard, target, Arc::clone(&self.shared));
+            match self.send(flight.target(), outgoing, payload).await {
                 Ok(answer) => {
-                    let sent = Sent { answer, target, placed, flight };
+                    flight.is_answered(answer.status);
+                    let sent = Sent { answer, placed, flight };
                     match self.elsewhere(&sent, shape, &mut tried, outgoing, payload) {
                         Some(other) => {
                             self.turn_away(sent);
@@ -115,6 +115,7 @@ impl Proxy {
                 }
                 Err(SendError::Connect(error)) => {
                     tried.push(placed.backend);
+                    let target = Arc::clone(flight.target());
                     flight.ended(Outcome::NeverSent);
                     if error.is_local() {
                         return Err(ProxyError::ConnectFailed(error.to_string()));
@@ -170,7 +171,7 @@ impl Proxy {
             return None;
         }
         if let Some(rest) = retry::rest_asked(headers) {
-            registry.rest(&sent.target, clock::now() + rest);
+            registry.rest(sent.flight.target(), clock::now() + rest);
         }
         if payload.once() || !tried.reroute() {
             return None;
@@ -230,6 +231,7 @@ impl Proxy {
         let until = target.connect_failed(now, limits.backoff_min, limits.backoff_max);
         self.shared.ledger.ready(target.id, false);
         if error.is_refused() {
+            target.refused(now);
             self.shared.ledger.cache_lost(target.id);
         }
         tracing::warn!(

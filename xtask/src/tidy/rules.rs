@@ -168,6 +168,7 @@ const BANS: &[Ban] = &[
             "router-user/src/config",
             "router-user/src/parse",
             "router-user/src/backends/scrape",
+            "router-user/src/backends/inference",
             "router-user/src/observe/admin",
             "router-user/src/observe/agent",
             "router-user/src/observe/status",

@@ -4,6 +4,9 @@ use router_common::BackendId;
 
 use super::Placement;
 use super::entry::Entry;
+use super::pools::members;
+use crate::load::Seats;
+use crate::task::Task;
 use crate::time::Nanos;
 
 /// The oldest request without a byte at a backend.
@@ -35,10 +38,25 @@ impl Placement {
     fn expected(&self, id: BackendId, entry: &Entry, stream: bool) -> f64 {
         let standing = &self.standings[id.index()];
         let means = self.pool_means(entry.spec.model.as_deref());
-        let seats = f64::from(standing.seats_in_pool(means.proven_seats).count().max(1));
-        let over = (f64::from(standing.requests) - seats).max(0.0);
+        let seats = f64::from(standing.seats.count().max(1));
+        let over = match standing.seats {
+            // What use has proven so far is no bound.
+            Seats::ProvenByUse(_) => 0.0,
+            _ => (f64::from(standing.requests) - seats).max(0.0),
+        };
         let prefill = standing.q_tokens / standing.prefill_rate;
-        let answer = entry.load.plain_seconds().value().unwrap_or(means.decode_seconds);
-        prefill + over / seats * means.decode_seconds + if stream { 0.0 } else { answer }
+        let answer = || {
+            let own = entry.load.plain_seconds().value();
+            own.or_else(|| self.plain_seconds(entry)).unwrap_or(means.decode_seconds)
+        };
+        prefill + over / seats * means.decode_seconds + if stream { 0.0 } else { answer() }
+    }
+
+    /// What answers that are no streams take in the mean, of the engines that gave some.
+    fn plain_seconds(&self, entry: &Entry) -> Option<f64> {
+        let pool = members(entry.spec.model.as_deref(), Task::Any, &self.order, &self.entries);
+        let told = pool.filter_map(|id| self.entry(id)?.load.plain_seconds().value());
+        let (sum, count) = told.fold((0.0, 0), |(sum, count), seconds| (sum + seconds, count + 1));
+        (count > 0).then(|| sum / f64::from(count))
     }
 }

@@ -11,7 +11,7 @@ use super::super::state::{LOAD_MAX, warm_up};
 use super::Fleet;
 use super::drain::{Draining, Standing, Then};
 use crate::account::RowError;
-use crate::backends::{Member, Target, resolve, watch};
+use crate::backends::{HealthAt, Member, Target, resolve, watch};
 use crate::observe::status::pool;
 
 /// One backend.
@@ -106,7 +106,10 @@ impl Fleet {
     }
 
     fn target(&self, id: BackendId, member: &Member) -> Target {
+        let probe = &self.parts.probe;
         resolve::target(id, member)
             .expect("invariant: a parsed backend has host and key that stand in headers")
+            .with_health(HealthAt::new(&member.config.health, probe))
+            .with_rules(probe.rules)
     }
 }

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use super::StartError;
 use crate::account::{Account, Ledger};
 use crate::backends::{Member, Registry, ReportSink, WatchConfig};
+use crate::config::ProbeConfig;
 use crate::gossip::Gossip;
 use crate::parse::Names;
 use crate::proxy::{RequestMetrics, Shared};
@@ -45,6 +46,8 @@ pub(super) struct Parts {
     /// Where watches run.
     pub(super) runtime: Handle,
     pub(super) watch: WatchConfig,
+    /// How engines are probed and judged.
+    pub(super) probe: ProbeConfig,
 }
 
 /// Who else is told after each change; set once the router is whole.

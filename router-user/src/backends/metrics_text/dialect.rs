@@ -95,11 +95,13 @@ impl Engine {
                 (b"gpu_cache_usage_perc", G::KvUseOld),
                 (b"cache_config_info", G::CacheInfo),
                 (b"engine_sleep_state", G::SleepState),
+                (b"prompt_tokens_total", G::Counted),
             ],
             Self::Sglang => &[
                 (b"num_running_reqs", G::Running),
                 (b"num_queue_reqs", G::Waiting),
                 (b"token_usage", G::KvUse),
+                (b"prompt_tokens_total", G::Counted),
                 (b"max_total_num_tokens", G::PoolTokens),
             ],
             Self::Tgi => &[
@@ -110,6 +112,7 @@ impl Engine {
             Self::LlamaCpp => &[
                 (b"requests_processing", G::Running),
                 (b"requests_deferred", G::Waiting),
+                (b"prompt_tokens_total", G::Counted),
                 // Gone from newer builds.
                 (b"kv_cache_usage_ratio", G::KvUse),
             ],
@@ -145,6 +148,8 @@ pub(super) enum Gauge {
     PoolTokens,
     PoolBlocks,
     BlockTokens,
+    /// A counter that only grows while the process lives.
+    Counted,
     /// Requests of all states, told apart by a label.
     TritonRequests,
     TritonBlocks,

@@ -58,6 +58,8 @@ pub struct Parsed {
     pub awake: Option<bool>,
     /// Unix time at which the process started, where the text says it: another one means that its cache is gone.
     pub process_start_seconds: Option<f64>,
+    /// Tokens of prompts that it has counted, where the text says it: fewer than before mean the same.
+    pub counted: Option<f64>,
     /// What kind of text it is.
     pub kind: Kind,
     /// Names of samples, where they were asked for.
@@ -99,6 +101,8 @@ struct Load {
     block_tokens: Same,
     /// Whether any says that it is not awake.
     awake: Option<bool>,
+    /// Sum of its counters.
+    counted: Option<f64>,
     /// Of all lines of the engine, in their order.
     fingerprint: u64,
 }
@@ -165,6 +169,7 @@ impl Reader {
             engine,
             awake: load.awake,
             process_start_seconds: self.process_start_seconds,
+            counted: load.counted,
             kind: self.kind,
             names: self.names.map(Names::into_vec).unwrap_or_default(),
         }
@@ -233,6 +238,10 @@ impl Load {
             Gauge::CacheInfo => self.pool_tokens.add(sample.and_then(cache_tokens)),
             Gauge::PoolBlocks => self.pool_blocks.add(count().filter(|n| *n > 0)),
             Gauge::BlockTokens => self.block_tokens.add(count().filter(|n| *n > 0)),
+            Gauge::Counted => {
+                let value = sample.and_then(|s| s.value.parse().ok()).filter(|v: &f64| v.is_finite());
+                self.counted = value.map(|value| self.counted.unwrap_or_default() + value).or(self.counted);
+            }
             Gauge::SleepState => {
                 if let Some(sample) = sample.filter(|s| s.is("sleep_state", "awake"))
                     && let Some(awake) = sample.count()

@@ -12,7 +12,7 @@ use router_policy::{BackendSpec, PolicyConfig};
 use crate::account::{Detach, detach};
 use crate::app::{Router, RunningRouter};
 use crate::commands::output;
-use crate::config::{BackendConfig, Config, KernelConfig, KernelMode, Lookup, MetricsConfig};
+use crate::config::{BackendConfig, Config, HealthConfig, KernelConfig, KernelMode, Lookup, MetricsConfig};
 
 /// Time for engines to be found ready.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -111,6 +111,7 @@ fn router_config(engines: &[Handle], policy: PolicyConfig, pin_dir: PathBuf) -> 
         labels: Vec::new(),
         api_key: None,
         metrics: MetricsConfig::default(),
+        health: HealthConfig::default(),
     };
     let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Config {

@@ -72,6 +72,7 @@ fn backend(row: usize) -> BackendStatus {
         backoff_until: Nanos(0),
         scrape_failures: [0, 1, 0, 0],
         heard: Heard { engine: Some(Engine::Vllm), problem: Some("x is missing".to_owned()), asleep: false },
+        held_against: None,
         kernel: Some(KernelRow { load: KERNEL, has_phases: true }),
         suspect: Some(Suspicion { sign: Sign::Silent, seconds: 31.25, requests: 7 }),
         source: Some("configuration".into()),
