@@ -3,6 +3,8 @@
 
 mod admin;
 mod affinity;
+mod backends_file;
+mod clients_choose_nothing;
 mod compat;
 mod counting;
 mod descriptors;
@@ -17,11 +19,15 @@ mod gossip;
 mod health;
 mod idle_conns;
 mod in_flight;
+mod keys;
 mod killed;
 mod large_bodies;
 mod limits;
+mod made_up;
 mod malformed;
 mod memory;
+mod model_names;
+mod names;
 mod own;
 mod records;
 mod reports;
