@@ -184,6 +184,15 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// Whether a connection failed for what this process or host lacks: descriptors, ports, memory, rights. Nobody else is
+/// to blame for that.
+#[must_use]
+pub fn is_local(error: &std::io::Error) -> bool {
+    [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES]
+        .iter()
+        .any(|&e| error.raw_os_error() == Some(e))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{ProxyError, Retryable};

@@ -25,6 +25,8 @@ fn files() -> Result<(PathBuf, PathBuf), String> {
 /// One running engine.
 pub(crate) struct Llama {
     child: Child,
+    server: PathBuf,
+    model: PathBuf,
     pub(crate) addr: SocketAddr,
 }
 
@@ -33,7 +35,14 @@ impl Llama {
     fn start(server: &Path, model: &Path) -> Self {
         // Free now; nobody else on this machine is given it before the engine binds, as the kernel goes on counting.
         let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let child = Command::new(server)
+        let child = Self::spawn(server, model, addr);
+        let engine = Self { child, server: server.to_owned(), model: model.to_owned(), addr };
+        wait::until("the engine becomes healthy", || engine.is_healthy());
+        engine
+    }
+
+    fn spawn(server: &Path, model: &Path, addr: SocketAddr) -> Child {
+        Command::new(server)
             .args(["--alias", MODEL, "--host", "127.0.0.1", "--threads", "1", "--parallel", "4"])
             .args(["-c", "262144", "--metrics", "--slots", "--no-ui", "--port", &addr.port().to_string()])
             .arg("-m")
@@ -42,10 +51,29 @@ impl Llama {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap();
-        let engine = Self { child, addr };
-        wait::until("the engine becomes healthy", || engine.is_healthy());
-        engine
+            .unwrap()
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub(crate) fn terminate(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Whether its process has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Starts another process at its address, which may still load when this returns.
+    pub(crate) fn start_again(&mut self) {
+        self.child = Self::spawn(&self.server, &self.model, self.addr);
     }
 
     fn is_healthy(&self) -> bool {

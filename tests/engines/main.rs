@@ -4,6 +4,7 @@
 //! beside the checkout. Without them each test says so and is counted as skipped.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests may unwrap; skips are printed")]
 
+mod ends;
 mod llama;
 mod node_sdk;
 mod protocol;

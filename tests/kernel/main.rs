@@ -38,6 +38,7 @@ mod logs;
 mod lost;
 mod many;
 mod memory;
+mod missed;
 mod permissions;
 mod phase_ends;
 mod phase_limits;

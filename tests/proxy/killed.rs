@@ -91,7 +91,7 @@ fn an_engine_killed_under_load_gets_nothing_more_and_every_end_is_visible() {
         }
         let id = router.ledger().backends()[1];
         let there = || router.ledger().snapshot(id).unwrap();
-        wait::until("requests are there", || there().own.requests > 100);
+        wait::until("requests are there", || there().own.requests > 50);
         let mut mortal = mortal;
         let at_kill = there().own.requests;
         mortal.0.kill().unwrap();

@@ -174,6 +174,9 @@ struct State {
     scrapes: AtomicUsize,
     metrics: Mutex<Option<String>>,
     health: Mutex<Health>,
+    models: Mutex<Option<Vec<String>>>,
+    key: Mutex<Option<String>>,
+    probes: Mutex<Vec<Received>>,
     closed: Arc<AtomicUsize>,
 }
 
@@ -293,6 +296,22 @@ impl Backend {
         }
     }
 
+    /// What `/v1/models` lists from now on; before that it is `m`.
+    pub fn list(&self, models: &[&str]) {
+        *self.state.models.lock() = Some(models.iter().map(|&model| model.to_owned()).collect());
+    }
+
+    /// From now on everything without this key, probes too, is answered 401 and not recorded.
+    pub fn demand(&self, key: &str) {
+        *self.state.key.lock() = Some(format!("Bearer {key}"));
+    }
+
+    /// The probes so far.
+    #[must_use]
+    pub fn probes(&self) -> Vec<Received> {
+        self.state.probes.lock().clone()
+    }
+
     /// The engine dies; its port refuses connections from now on.
     #[must_use]
     pub fn die(self) -> Refusing {
@@ -354,8 +373,13 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
         let Some(mut request) = read_request(&mut stream) else { return };
         let mut exchange =
             Exchange { stream: stream.try_clone().unwrap(), closed: Arc::clone(&state.closed) };
+        let demanded = state.key.lock().clone();
         let then = match probe(&request, state) {
+            _ if demanded.is_some_and(|key| request.all("authorization") != [key]) => {
+                exchange.answer("401 Unauthorized", r#"{"error":{"message":"no key"}}"#)
+            }
             Some((status, body)) => {
+                state.probes.lock().push(request.clone());
                 let then = exchange.answer(status, &body);
                 if request.line().contains("/metrics ") {
                     state.scrapes.fetch_add(1, Ordering::SeqCst);
@@ -384,7 +408,10 @@ fn serve(mut stream: TcpStream, state: &State, script: &Script) {
 fn probe(request: &Received, state: &State) -> Option<(&'static str, String)> {
     let path = request.line().strip_prefix("GET ")?.strip_suffix(" HTTP/1.1")?;
     if path.ends_with("/v1/models") {
-        return Some(("200 OK", r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#.into()));
+        let listed = state.models.lock().clone().unwrap_or_else(|| vec!["m".to_owned()]);
+        let listed = listed.iter().map(|id| format!(r#"{{"id":"{id}","object":"model"}}"#));
+        let listed = listed.collect::<Vec<_>>().join(",");
+        return Some(("200 OK", format!(r#"{{"object":"list","data":[{listed}]}}"#)));
     }
     if path.ends_with("/health") {
         let Health { answer, delay } = state.health.lock().clone();

@@ -85,6 +85,12 @@ impl Process {
         self.addr
     }
 
+    /// Where operators connect.
+    #[must_use]
+    pub const fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// Lets it have so many descriptors more than it has now, and no others.
     ///
     /// # Panics

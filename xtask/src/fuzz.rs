@@ -14,7 +14,7 @@ use crate::paths::Workspace;
 use crate::run::{self, Running};
 use crate::setup::tools::CARGO_FUZZ;
 
-const TARGETS: [(&str, &str); 7] = [
+const TARGETS: [(&str, &str); 8] = [
     ("openai_body", "request bodies: the scanner beside serde_json, and the shape"),
     ("scrape", "metrics texts of engines"),
     ("prefix_ops", "placement under events in any order"),
@@ -22,6 +22,7 @@ const TARGETS: [(&str, &str); 7] = [
     ("answer", "answers: the router reads them as hyper does"),
     ("events", "streams of events: comments change none"),
     ("replay", "what is sent again, and what never"),
+    ("state", "what is saved over restarts"),
 ];
 
 /// What stands between clients and engines is fuzzed in each CI run, for so many seconds, all at once.

@@ -17,6 +17,7 @@ pub mod metrics_text;
 pub mod parse;
 #[path = "../../src/forward/retry.rs"]
 pub mod retry;
+pub mod state;
 
 // The scanner beside serde_json, as the unit tests compare them.
 #[path = "../../src/parse/json/model_tests.rs"]

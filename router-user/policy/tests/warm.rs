@@ -89,6 +89,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
     #[test]
     fn a_copy_is_the_same_in_blocks_answers_and_age(ops in ops()) {
         let (mut trie, mut again) = (Trie::default(), Trie::default());

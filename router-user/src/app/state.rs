@@ -55,7 +55,7 @@ pub(super) fn open(config: &StateConfig, index_blocks_max: usize, series: &mut S
 }
 
 fn read(place: &Place, bytes_max: u64) -> io::Result<Option<State>> {
-    place.read(bytes_max)?.map(|bytes| state::format::read(bytes).map_err(io::Error::other)).transpose()
+    place.read(bytes_max)?.map(|bytes| state::read(bytes).map_err(io::Error::other)).transpose()
 }
 
 fn say_cold(path: &Path, why: &str) {

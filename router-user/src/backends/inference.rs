@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::probe::Prober;
+use super::probe::{AskError, Prober};
 use super::watch::ReportSink;
 use super::{Mark, Target};
 use crate::clock;
@@ -43,21 +43,25 @@ pub(super) async fn ask(
         // Nobody is there, or its requests show that it lives.
         let is_needed = target.may_try(now) && !target.vitals.has_bytes_since(before);
         let Some(model) = target.first_model().filter(|_| is_needed) else { continue };
-        let is_answered = is_answered(&mut prober, &model).await;
-        let tell = |trust| sink.trust(target.id, trust);
-        target.vitals.inferred(clock::now(), is_answered, &tell);
-        if !is_answered {
-            let timeout = config.timeout.as_secs_f64();
-            tracing::warn!(backend = target.url, timeout, "the engine did not answer an inference probe");
+        // A connection that does not come about is the watch's to judge.
+        if let Some(is_answered) = is_answered(&mut prober, &model).await {
+            let tell = |trust| sink.trust(target.id, trust);
+            target.vitals.inferred(clock::now(), is_answered, &tell);
+            if !is_answered {
+                tracing::warn!(backend = target.url, "the engine did not answer an inference probe");
+            }
         }
         // Late by its answer; no two at once.
         next = next.max(Instant::now());
     }
 }
 
-async fn is_answered(prober: &mut Prober, model: &str) -> bool {
+async fn is_answered(prober: &mut Prober, model: &str) -> Option<bool> {
     let body = json!({"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0});
-    let answer = prober.post("/v1/completions", Bytes::from(body.to_string()), ANSWER_BYTES_MAX).await;
-    // A refusal is an answer; what it wants of a request it knows best.
-    answer.is_ok_and(|answer| !answer.status.is_server_error())
+    match prober.post("/v1/completions", Bytes::from(body.to_string()), ANSWER_BYTES_MAX).await {
+        // A refusal is an answer; what it wants of a request it knows best.
+        Ok(answer) => Some(!answer.status.is_server_error()),
+        Err(AskError::Connect(_)) => None,
+        Err(_) => Some(false),
+    }
 }

@@ -8,6 +8,7 @@ use hyper::StatusCode;
 use super::probe::{Answer, AskError, Prober};
 use super::scrape::listed;
 use super::{HealthAt, Target};
+use crate::error::is_local;
 
 /// Bytes of a list of models at most.
 const MODELS_BYTES_MAX: usize = 1 << 20;
@@ -37,6 +38,8 @@ pub(super) enum Life {
     Breaks(AskError),
     /// It is not there.
     NotThere(AskError),
+    /// It was not asked: this process lacks what that takes.
+    Unasked,
 }
 
 /// Asks how it does, and then for its models.
@@ -60,6 +63,7 @@ pub(super) async fn ask(prober: &mut Prober, target: &Target) -> Life {
 fn of_error(error: AskError) -> Life {
     match error {
         AskError::Timeout => Life::Busy,
+        AskError::Connect(ref source) if is_local(source) => Life::Unasked,
         AskError::Connect(_) => Life::NotThere(error),
         AskError::Broken(_) => Life::Breaks(error),
         AskError::TooLarge | AskError::Unreadable(_) => {

@@ -181,6 +181,7 @@ impl Watcher {
                 self.probed(&target, Probe::TimedOut { alive });
                 false
             }
+            Life::Unasked => false,
             Life::Breaks(e) => {
                 // A forwarder in front of an engine that is gone does so: no sign of life, and no refusal.
                 self.gone = true;

@@ -15,6 +15,7 @@ use super::Peer;
 use super::conn::{AnswerError, Conn};
 use super::open::Open;
 use super::socket::Socket;
+use crate::error::is_local;
 
 /// Called with a socket before it connects, and the row it is for.
 pub type Mark = Arc<dyn Fn(BorrowedFd<'_>, BackendId) + Send + Sync>;
@@ -41,9 +42,7 @@ impl ConnectError {
     /// This process lacks descriptors, ports or memory: no fault of the engine.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES]
-            .iter()
-            .any(|&e| self.source.raw_os_error() == Some(e))
+        is_local(&self.source)
     }
 
     /// The engine accepted and closed before the request was written.

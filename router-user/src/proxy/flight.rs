@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 use router_policy::{Nanos, Outcome, Usage};
 
 use super::Shared;
@@ -13,6 +13,7 @@ use crate::account::InFlightGuard;
 use crate::backends::Target;
 use crate::backends::health::Cause;
 use crate::clock;
+use crate::forward::retry;
 use crate::forward::stream::Progress;
 
 /// A client that leaves without a byte, later than expected by this factor and time, says that the engine does not
@@ -29,12 +30,14 @@ pub struct Flight {
     target: Arc<Target>,
     /// What the engine answered, once it did.
     status: Option<StatusCode>,
+    /// It is an error that the engine answers for.
+    is_failure: bool,
     tail: Tail,
 }
 
 impl Flight {
     pub(super) fn new(guard: InFlightGuard, target: Arc<Target>, shared: Arc<Shared>) -> Self {
-        Self { guard: Some(guard), shared, target, status: None, tail: Tail::default() }
+        Self { guard: Some(guard), shared, target, status: None, is_failure: false, tail: Tail::default() }
     }
 
     /// The engine it goes to.
@@ -42,9 +45,10 @@ impl Flight {
         &self.target
     }
 
-    /// The engine's answer has this status.
-    pub(super) fn is_answered(&mut self, status: StatusCode) {
+    /// The engine's answer has this head. One that asks for a rest only says that it has enough to do.
+    pub(super) fn is_answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.status = Some(status);
+        self.is_failure = status.is_server_error() && retry::rest_asked(headers).is_none();
         if let (StatusCode::SWITCHING_PROTOCOLS, Some(guard)) = (status, self.guard.as_mut()) {
             // A tunnel may be silent for as long as it likes.
             guard.first_byte();
@@ -72,12 +76,10 @@ impl Flight {
 
     /// What the end says against the engine. A 4xx says nothing.
     fn fault(&self, guard: &InFlightGuard, outcome: Outcome, took: Duration) -> Option<Cause> {
-        match (outcome, self.status) {
-            (Outcome::UpstreamFailed, _) => Some(Cause::Cut),
-            (Outcome::Completed | Outcome::NeverSent, Some(status)) if status.is_server_error() => {
-                Some(Cause::Errors)
-            }
-            (Outcome::ClientGone, _) if !guard.has_first_byte() && took.as_secs_f64() > LATE_SECONDS => {
+        match outcome {
+            Outcome::UpstreamFailed => Some(Cause::Cut),
+            Outcome::Completed | Outcome::NeverSent if self.is_failure => Some(Cause::Errors),
+            Outcome::ClientGone if !guard.has_first_byte() && took.as_secs_f64() > LATE_SECONDS => {
                 let is_late = took.as_secs_f64() > LATE_FACTOR * guard.expected_seconds() + LATE_SECONDS;
                 let is_silent = !self.target.vitals.has_bytes_since(guard.sent());
                 (is_late && is_silent).then_some(Cause::Unanswered)

@@ -103,7 +103,7 @@ impl Proxy {
             let mut flight = Flight::new(guard, target, Arc::clone(&self.shared));
             match self.send(flight.target(), outgoing, payload).await {
                 Ok(answer) => {
-                    flight.is_answered(answer.status);
+                    flight.is_answered(answer.status, &answer.headers);
                     let sent = Sent { answer, placed, flight };
                     match self.elsewhere(&sent, shape, &mut tried, outgoing, payload) {
                         Some(other) => {

@@ -3,8 +3,10 @@ use router_policy::BackendId;
 use router_policy::Taught;
 use router_policy::prefix::{ChainBuilder, Copying, HashKey, Trie, Walk};
 
+use super::super::format::{CHUNK, Engine, HEADER, KEY_BYTES, Refused, Saved, State, VERSION};
 use super::super::pieces::Pieces;
-use super::{CHUNK, Engine, HEADER, KEY_BYTES, Refused, Saved, State, VERSION, Writer, read};
+use super::super::write::Writer;
+use super::read;
 
 fn id(row: usize) -> BackendId {
     BackendId::new(row).unwrap()

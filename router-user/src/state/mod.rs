@@ -1,6 +1,6 @@
 //! Warm restarts: what the engines hold and what they taught, kept in a file from one router to its successor.
 //!
-//! Reading order: [`mod@format`] and [`pieces`] (the bytes), [`place`] (the directory, and whose file is whose),
+//! Reading order: [`mod@format`], [`pieces`], [`write`], [`read`] (the bytes), [`place`] (the directory, and whose file is whose),
 //! [`saver`] (when, and beside what), [`warm`] (what was read and waits for its engine). Knows no ledger: what is saved
 //! comes through a [`Source`] that `app` gives. Invariants: nothing here makes a pick wait for more than one slice of a
 //! copy; a state that cannot be written or read never stops a router; what is loaded is evidence, as everything in the
@@ -10,8 +10,10 @@ pub mod format;
 mod metrics;
 pub mod pieces;
 pub mod place;
+pub mod read;
 pub mod saver;
 pub mod warm;
+pub mod write;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,8 +24,10 @@ pub use format::{Engine, KEY_BYTES, Refused, Saved, State};
 pub use metrics::{Failure, Metrics};
 use pieces::Pieces;
 pub use place::Place;
+pub use read::read;
 pub use saver::Saver;
 pub use warm::Warm;
+pub use write::Writer;
 
 /// What is saved.
 pub trait Source: Send {

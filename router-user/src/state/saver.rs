@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::format::{ENGINES_MAX, Engine, Writer};
+use super::format::{ENGINES_MAX, Engine};
 use super::metrics::{Failure, Metrics};
 use super::pieces::Pieces;
 use super::place::Place;
 use super::warm::Warm;
+use super::write::Writer;
 use super::{Source, now};
 use router_policy::BackendId;
 

@@ -55,7 +55,8 @@ mod tests {
 
     use router_policy::Taught;
 
-    use super::super::format::{Engine, KEY_BYTES, State, Writer, read};
+    use super::super::format::{Engine, KEY_BYTES, State};
+    use super::super::{Writer, read};
     use super::{Warm, now};
 
     const HOUR: Duration = Duration::from_secs(3600);

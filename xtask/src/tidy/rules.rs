@@ -93,7 +93,7 @@ const BANS: &[Ban] = &[
         reason: STAGES,
     },
     Ban {
-        within: &["router-user/src/gossip"],
+        within: &["router-user/src/gossip", "router-user/src/state"],
         except: &[],
         paths: &[
             "crate::accept",
@@ -103,7 +103,7 @@ const BANS: &[Ban] = &[
             "crate::backends",
             "crate::proxy",
         ],
-        reason: "placements come and go through functions that app gives",
+        reason: "what is known of engines comes and goes through functions that app gives",
     },
     Ban {
         within: &["router-user/src/discovery"],
