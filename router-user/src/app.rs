@@ -7,6 +7,7 @@
 mod admin;
 mod backends;
 mod control;
+mod discover;
 mod edge;
 pub mod fleet;
 mod gossip;
@@ -22,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use discover::Sources;
 use fleet::Fleet;
 use rand::TryRng;
 use rand::rngs::SysRng;
@@ -35,6 +37,7 @@ use crate::account::{Account, KernelError, Ledger, Role, RowError};
 use crate::backends::{Registry, WatchConfig};
 use crate::config::{AdminListen, Compat, Config, KernelMode};
 use crate::decisions::Recorder;
+use crate::discovery::First;
 use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
@@ -70,22 +73,6 @@ pub enum StartError {
     /// The kernel was asked for (`--kernel on`) and is not to be had, or there is no memory.
     #[error("cannot count in the kernel")]
     Kernel(#[from] KernelError),
-    /// A backend's name has no address.
-    #[error("cannot resolve backend {url}")]
-    Resolve {
-        /// Which.
-        url: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A backend cannot be taken in.
-    #[error("cannot use backend {url}: {why}")]
-    Backend {
-        /// Which.
-        url: String,
-        /// Why.
-        why: String,
-    },
     /// A backend has no row in the table of counts.
     #[error("cannot count requests to {url}")]
     Row {
@@ -116,8 +103,6 @@ impl StartError {
             | Self::BindUnix { .. }
             | Self::Token(_)
             | Self::Kernel(_)
-            | Self::Resolve { .. }
-            | Self::Backend { .. }
             | Self::Row { .. }
             | Self::Record { .. } => 69,
             Self::Internal(_) => 70,
@@ -151,8 +136,10 @@ impl Router {
 
         let seed = config.seed.map_or_else(random_u64, Ok)?;
         let runtime = control::runtime()?;
-        let members = backends::members(&config.backends)?;
+        let First { lists, discovery, handle } = discover::first((&config).into(), &runtime)?;
+        let sources = Sources::new(handle);
         let mut series = prometheus_client::registry::Registry::default();
+        sources.handle().register(&mut series);
         let metrics = Arc::new(RequestMetrics::new(&mut series));
         let found = |account: Account| {
             let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
@@ -168,7 +155,7 @@ impl Router {
                 },
                 config.drain_deadline,
             );
-            fleet.found(fleet::CONFIGURATION, members.clone())?;
+            fleet.found(lists.clone())?;
             Ok(fleet)
         };
         let fleet = match found(kernel::open(&config.kernel)?) {
@@ -211,6 +198,7 @@ impl Router {
         let fleet = Arc::new(fleet);
         let reload = Reload::new(
             Arc::clone(&fleet),
+            sources.clone(),
             Arc::clone(&shared),
             Arc::clone(&token),
             config.settings.clone(),
@@ -235,7 +223,7 @@ impl Router {
             state: None,
         };
         // From here on a failure drops `router`, which ends the threads there are.
-        let plane = control::Plane { listener: admin, token, series, metrics };
+        let plane = control::Plane { listener: admin, token, series, metrics, discovery, sources };
         let (control, exposition) = control::start(&router, &config, runtime, plane)?;
         router.control = Some(control);
         if let Some(compat) = &shared.compat {
@@ -253,7 +241,7 @@ impl Router {
         }
         let admin = &router.admin_at;
         tracing::info!(%addr, %admin, workers = router.workers.len(), "serving");
-        if config.backends.is_empty() {
+        if config.backends.is_empty() && config.backends_files.is_empty() {
             tracing::warn!("no backend is configured (--backend): every request is answered 503");
         }
         Ok(router)

@@ -177,6 +177,13 @@ fn describe(cause: PickError, model: Option<&str>) -> String {
     }
 }
 
+/// An error and its causes on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Whether a connection failed for what this process or host lacks: descriptors, ports, memory, rights. Nobody else is
 /// to blame for that.
 #[must_use]
@@ -184,13 +191,6 @@ pub fn is_local(error: &std::io::Error) -> bool {
     [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EACCES]
         .iter()
         .any(|&e| error.raw_os_error() == Some(e))
-}
-
-/// An error and its causes on one line.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

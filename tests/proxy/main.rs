@@ -3,6 +3,7 @@
 
 mod admin;
 mod affinity;
+mod backends_file;
 mod clients_choose_nothing;
 mod compat;
 mod counting;
@@ -25,8 +26,10 @@ mod limits;
 mod made_up;
 mod malformed;
 mod memory;
+mod model_names;
 mod names;
 mod own;
+mod production_stack;
 mod records;
 mod reports;
 mod reports_large;

@@ -1,4 +1,4 @@
-//! Helpers of the test tiers: a scripted engine ([`backend`]), a client that sees every byte ([`client`]), the router
+//! Helpers of the test tiers: a scripted engine ([`backend`]), a client that sees every byte ([`client`]), a name server ([`dns`]), the router
 //! between them ([`router`], or as a program [`process`]), files to send ([`fixture`]), and waiting with a deadline ([`wait`]).
 //!
 //! Plain threads and blocking sockets, so that nothing here shares a runtime with what is tested.
@@ -6,6 +6,7 @@
 
 pub mod backend;
 pub mod client;
+pub mod dns;
 pub mod fixture;
 pub mod process;
 pub mod router;

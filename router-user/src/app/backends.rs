@@ -1,35 +1,28 @@
-//! From configured backends to members of the fleet: names become addresses. And where watches tell what they find.
-
-use std::net::SocketAddr;
+//! From a backend that an operator adds to members of the fleet. And where watches tell what they find.
 
 use router_policy::{BackendId, Models, Report, Trust};
 
-use super::StartError;
 use crate::account::Ledger;
 use crate::backends::{Member, ReportSink, resolve};
-use crate::config::BackendConfig;
+use crate::config::{BackendConfig, Lookup};
 
-/// Every configured backend at its addresses.
+/// A backend at its addresses, as the system's resolver says them now; they are not followed.
 ///
 /// # Errors
-/// A name that cannot be resolved.
-pub(super) fn members(configured: &[BackendConfig]) -> Result<Vec<Member>, StartError> {
-    let mut members = Vec::new();
-    for backend in configured {
-        members.extend(resolve::expand(backend, &addresses(backend)?));
+/// It cannot be resolved, or must be followed.
+pub(super) fn members(backend: &BackendConfig) -> Result<Vec<Member>, String> {
+    if backend.lookup == Lookup::Service {
+        return Err(
+            "srv+http:// is for the configuration and for files of backends, where it is followed".to_owned()
+        );
     }
-    Ok(members)
-}
-
-/// Asks in a thread of its own: the caller's may belong to a runtime, where waiting is forbidden.
-fn addresses(backend: &BackendConfig) -> Result<Vec<SocketAddr>, StartError> {
     let ask = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(resolve::resolve(backend))
     };
     let asked = std::thread::scope(|scope| scope.spawn(ask).join());
-    let failed = |source| StartError::Resolve { url: backend.spec.url.clone(), source };
-    asked.unwrap_or_else(|_panic| Err(std::io::Error::other("the resolver panicked"))).map_err(failed)
+    let addrs = asked.unwrap_or_else(|_panic| Err(std::io::Error::other("the resolver panicked")));
+    Ok(resolve::expand(backend, &addrs.map_err(|e| format!("cannot resolve {}: {e}", backend.spec.url))?))
 }
 
 /// What the watch of the engines finds goes to the ledger.

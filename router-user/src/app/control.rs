@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry as Series;
 use router_policy::{Nanos, PolicyName};
 use tokio::runtime::Runtime;
 
+use super::discover::Sources;
 use super::fleet::{Fleet, Then};
 use super::operate::Operations;
 use super::{RunningRouter, StartError, health, kernel};
@@ -18,6 +19,7 @@ use crate::backends::ScrapeFailure;
 use crate::backends::{Registry, Relay, Target};
 use crate::clock;
 use crate::config::{Compat, Config, KernelMode};
+use crate::discovery::Discovery;
 use crate::observe::admin::{self, Admin, AdminToken, Listener};
 use crate::observe::metrics;
 use crate::observe::status::{DrainStatus, pool};
@@ -31,12 +33,14 @@ use crate::shutdown::{Ending, Phase};
 #[derive(Debug)]
 pub(super) struct Control(JoinHandle<()>);
 
-/// What the admin plane is made of.
+/// What the thread's parts are made of.
 pub(super) struct Plane {
     pub(super) listener: Listener,
     pub(super) token: Arc<AdminToken>,
     pub(super) series: Series,
     pub(super) metrics: Arc<RequestMetrics>,
+    pub(super) discovery: Discovery,
+    pub(super) sources: Sources,
 }
 
 /// Its runtime.
@@ -51,7 +55,7 @@ pub(super) fn start(
     runtime: Runtime,
     plane: Plane,
 ) -> Result<(Control, Exposition), StartError> {
-    let Plane { listener, token, mut series, metrics: requests } = plane;
+    let Plane { listener, token, mut series, metrics: requests, discovery, sources } = plane;
     let source = Arc::new(Source {
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
@@ -61,6 +65,7 @@ pub(super) fn start(
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
         fleet: Arc::clone(&router.fleet),
+        sources: sources.clone(),
         data_plane: router.data_plane.listen(),
         metrics: Arc::clone(&requests),
     });
@@ -80,6 +85,7 @@ pub(super) fn start(
         let write = move || admin.upgrade().map_or_else(String::new, |admin| admin.metrics());
         Exposition { content_type: metrics::CONTENT_TYPE, write: Arc::new(write) }
     };
+    runtime.spawn(discovery.run(sources.publish(Arc::clone(&router.fleet))));
     let ending = router.control_plane.listen();
     let body = move || {
         if let Err(error) = runtime.block_on(run(&source, listener, admin, ending)) {
@@ -136,6 +142,7 @@ struct Source {
     suspect_after: std::time::Duration,
     since: Nanos,
     fleet: Arc<Fleet>,
+    sources: Sources,
     data_plane: Ending,
     metrics: Arc<RequestMetrics>,
 }
@@ -161,6 +168,7 @@ impl StatusSource for Source {
                 decisions: self.metrics.decisions_by_reason(),
                 ttft_buckets: self.metrics.ttft_buckets(),
             },
+            sources: self.sources.handle().status(),
             backends,
         }
     }

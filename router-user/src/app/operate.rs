@@ -99,8 +99,7 @@ impl Operate for Operations {
 impl Changes {
     /// The rows that a backend's addresses have now.
     fn add(&self, backend: &BackendConfig) -> Result<Vec<BackendId>, OperateError> {
-        let members = backends::members(std::slice::from_ref(backend))
-            .map_err(|error| OperateError::Invalid(whole(&error)))?;
+        let members = backends::members(backend).map_err(OperateError::Invalid)?;
         let addrs: Vec<_> = members.iter().map(|member| member.addr).collect();
         let sources = self.fleet.sources();
         let others = sources.iter().filter(|(name, _)| name != OPERATOR);

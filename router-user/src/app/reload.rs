@@ -8,9 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use router_policy::PolicyName;
 
-use super::fleet::{CONFIGURATION, Change, Fleet};
-use super::{StartError, backends};
+use super::discover::Sources;
+use super::fleet::{Change, Fleet};
 use crate::config::{Config, ConfigError, Settings};
+use crate::error::chain;
 use crate::observe::admin::{AdminToken, TokenError};
 use crate::parse::Aliases;
 use crate::proxy::Shared;
@@ -20,8 +21,12 @@ pub type Reread = dyn Fn() -> Result<Config, ConfigError> + Send + Sync;
 
 /// Keys that apply at once, beside the constants of the policy, which are all that the help lists from
 /// `hash-load-factor` to `report-fade-intervals`.
-const AT_ONCE: [&str; 8] = [
+const AT_ONCE: [&str; 12] = [
     "backend",
+    "backends-file",
+    "dns-server",
+    "dns-ttl-min",
+    "dns-ttl-max",
     "model-alias",
     "policy",
     "prefix-min-match",
@@ -34,6 +39,7 @@ const AT_ONCE: [&str; 8] = [
 /// Reads the configuration again.
 pub struct Reload {
     fleet: Arc<Fleet>,
+    sources: Sources,
     proxy: Arc<Shared>,
     token: Arc<AdminToken>,
     reread: Option<Box<Reread>>,
@@ -52,29 +58,6 @@ pub struct Reloaded {
     pub needs_restart: Vec<&'static str>,
 }
 
-impl std::fmt::Display for Reloaded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Change { added, changed, leaving, refused } = &self.change;
-        let parts = [
-            ("added", added.join(", ")),
-            ("changed", changed.join(", ")),
-            ("draining to leave", leaving.join(", ")),
-            (
-                "refused",
-                refused.iter().map(|(url, why)| format!("{url} ({why})")).collect::<Vec<_>>().join(", "),
-            ),
-            ("keys that apply now", self.applied.join(", ")),
-            ("keys that need a restart", self.needs_restart.join(", ")),
-        ];
-        let said: Vec<_> = parts
-            .iter()
-            .filter(|(_, what)| !what.is_empty())
-            .map(|(name, what)| format!("{name}: {what}"))
-            .collect();
-        if said.is_empty() { f.write_str("nothing changed") } else { f.write_str(&said.join("; ")) }
-    }
-}
-
 /// Why nothing was reloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
@@ -84,12 +67,9 @@ pub enum ReloadError {
     /// It cannot be used.
     #[error("the configuration cannot be used, nothing changed: {0}")]
     Config(#[from] ConfigError),
-    /// A backend cannot be used.
-    #[error("nothing changed")]
-    Backend(#[from] StartError),
     /// There is no token in its file.
-    #[error("the admin token cannot be taken, nothing changed: {0}")]
-    Token(#[from] TokenError),
+    #[error("the admin token cannot be taken, nothing changed: {}", chain(.0))]
+    Token(TokenError),
 }
 
 impl std::fmt::Debug for Reload {
@@ -101,12 +81,13 @@ impl std::fmt::Debug for Reload {
 impl Reload {
     pub(super) fn new(
         fleet: Arc<Fleet>,
+        sources: Sources,
         proxy: Arc<Shared>,
         token: Arc<AdminToken>,
         settings: Settings,
         reread: Option<Box<Reread>>,
     ) -> Self {
-        Self { fleet, proxy, token, reread, settings: Mutex::new(settings) }
+        Self { fleet, sources, proxy, token, reread, settings: Mutex::new(settings) }
     }
 
     /// Reads the configuration and applies it. Waits for files and locks, so not to be called where that is forbidden.
@@ -132,15 +113,14 @@ impl Reload {
         // One at a time; the later one reads the later file.
         let mut settings = self.settings.lock();
         let config = reread()?;
-        let members = backends::members(&config.backends)?;
-        self.token.reload()?;
+        self.token.reload().map_err(ReloadError::Token)?;
         let (applied, needs_restart) =
             settings.differ(&config.settings).into_iter().partition(|key| is_at_once(key));
         self.fleet.set_drain_deadline(config.drain_deadline);
         self.proxy.session_key.store(session_key(&config));
         self.proxy.aliases.store(Arc::new(Aliases::new(&config.model_aliases)));
-        self.proxy.ledger.reconfigure(config.policy);
-        let change = self.fleet.set(CONFIGURATION, members);
+        self.proxy.ledger.reconfigure(config.policy.clone());
+        let change = self.sources.replace((&config).into());
         *settings = config.settings;
         Ok(Reloaded { change, applied, needs_restart })
     }

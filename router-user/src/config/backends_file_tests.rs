@@ -160,7 +160,7 @@ fn a_file_without_a_known_notation_is_refused() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1000))]
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
     #[test]
     fn no_text_panics(
         text in "(- |\\[|\\]|\\{|\\}|:|,|\n|  |url|model|alias|labels|weight|backends|=|\"|http://a|:1|srv\\+|k:v|0.5|\\PC){0,40}",

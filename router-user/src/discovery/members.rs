@@ -34,7 +34,7 @@ fn of_entry(entry: &BackendConfig, names: &Names) -> Vec<Member> {
     };
     let Some(name) = names.get(&query) else { return Vec::new() };
     match &name.found {
-        Some(Found::Addresses(ips)) => ips.iter().map(|ip| at(entry, *ip, name.alone)).collect(),
+        Some(Found::Addresses(ips)) => at_each(entry, ips),
         Some(Found::Services(services)) => {
             let mean = services.iter().map(|s| f64::from(s.weight)).sum::<f64>() / services.len() as f64;
             services.iter().flat_map(|service| of_service(entry, service, mean, names)).collect()
@@ -44,8 +44,8 @@ fn of_entry(entry: &BackendConfig, names: &Names) -> Vec<Member> {
 }
 
 fn of_service(entry: &BackendConfig, service: &Service, mean: f64, names: &Names) -> Vec<Member> {
-    let Some(name) = names.get(&address_of(&service.host)) else { return Vec::new() };
-    let Some(Found::Addresses(ips)) = &name.found else { return Vec::new() };
+    let found = names.get(&address_of(&service.host)).and_then(|name| name.found.as_ref());
+    let Some(Found::Addresses(ips)) = found else { return Vec::new() };
     let mut config = entry.clone();
     config.lookup = Lookup::Address;
     (config.host, config.port) = (service.host.clone(), service.port);
@@ -54,17 +54,20 @@ fn of_service(entry: &BackendConfig, service: &Service, mean: f64, names: &Names
         let weight = entry.spec.weight.unwrap_or(1.0) * f64::from(service.weight) / mean;
         config.spec.weight = Some(weight.clamp(WEIGHT_BOUNDS.0, WEIGHT_BOUNDS.1));
     }
-    ips.iter().map(|ip| at(&config, *ip, name.alone)).collect()
+    at_each(&config, ips)
 }
 
-/// One address of a named backend. Its URL, which is its name for people and labels, stays the same as long as it is
-/// there, and is no other's: the host's name goes to the address that it had alone at first, any other goes by itself.
-fn at(named: &BackendConfig, ip: IpAddr, alone: Option<IpAddr>) -> Member {
-    let (mut config, addr) = (named.clone(), SocketAddr::new(ip, named.port));
-    if alone != Some(ip) {
-        config.spec.url = format!("http://{addr}{}", config.base_path);
-    }
-    Member { config, addr }
+/// A named backend at each of its addresses. Its URL is its name for people and labels: with several addresses each goes
+/// by itself. That one which is there keeps its URL, and no two have the same, is the fleet's to see to.
+fn at_each(named: &BackendConfig, ips: &[IpAddr]) -> Vec<Member> {
+    let at = |ip: &IpAddr| {
+        let (mut config, addr) = (named.clone(), SocketAddr::new(*ip, named.port));
+        if ips.len() > 1 {
+            config.spec.url = format!("http://{addr}{}", config.base_path);
+        }
+        Member { config, addr }
+    };
+    ips.iter().map(at).collect()
 }
 
 #[cfg(test)]
@@ -121,16 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn no_two_addresses_ever_have_one_url() {
-        let entries = list(&["http://a:1"]);
+    fn one_address_goes_by_the_name() {
+        let entries = list(&["http://a:1/base"]);
         let mut names = Names::default();
         answer(&mut names, &entries, &|_| ips(&["10.0.0.1"]));
-        assert_eq!(urls(&entries, &names), ["http://a:1 10.0.0.1:1"]);
-        names.get_mut(&super::query_of(&entries[0]).unwrap()).unwrap().found =
-            Some(ips(&["10.0.0.1", "10.0.0.2"]));
-        assert_eq!(urls(&entries, &names), ["http://a:1 10.0.0.1:1", "http://10.0.0.2:1 10.0.0.2:1"]);
-        names.get_mut(&super::query_of(&entries[0]).unwrap()).unwrap().found = Some(ips(&["10.0.0.2"]));
-        assert_eq!(urls(&entries, &names), ["http://10.0.0.2:1 10.0.0.2:1"], "the first one may still drain");
+        assert_eq!(urls(&entries, &names), ["http://a:1/base 10.0.0.1:1"]);
     }
 
     #[test]

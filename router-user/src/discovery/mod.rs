@@ -7,7 +7,7 @@
 //! for a bounded time.
 //!
 //! Another kind of source (Kubernetes' endpoints, say) is one file more here: a task as [`file::follow`] that sends the
-//! list each time it changes, or why it cannot; a label for [`board`]; and its part of the [`Plan`]. Names in what it
+//! list each time it changes, or why it cannot; a name for [`board`]; and its part of the [`Plan`]. Names in what it
 //! sends are resolved as those of all others. It must send whole lists, and nothing where it knows nothing.
 
 mod board;
@@ -22,12 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 pub use board::SourceStatus;
-pub use source::SourceId;
 
 use crate::backends::Member;
 use crate::config::{BackendConfig, BackendsFile, Config, DnsConfig};
@@ -39,6 +38,10 @@ use source::{Origin, Source};
 
 /// Names asked for at one time.
 const LOOKUPS_MAX: usize = 32;
+
+/// A list that names what was never asked for is held back until that is settled, but no longer: else a name that takes
+/// the place of another would first take it away.
+const HOLD_MAX: Duration = Duration::from_secs(2);
 
 /// The whole question for one name, all servers and tries.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(30);
@@ -64,28 +67,33 @@ impl From<&Config> for Plan {
     }
 }
 
-/// Takes the present list of a source each time it changed, in the order of its entries, no address twice. Called from
-/// the task of [`Discovery`], one call at a time. A source that is no longer planned says the empty list.
-pub type Publish = Arc<dyn Fn(SourceId, Vec<Member>) + Send + Sync>;
+/// Takes the whole present list of a source each time it changed, in the order of its entries, no address twice. Called
+/// where waiting is allowed, one call at a time. A source that is no longer planned says the empty list.
+pub type Publish = Arc<dyn Fn(&str, Vec<Member>) + Send + Sync>;
 
-/// Begins with a plan, and returns once each source was published: with all it names, or, when `wait` is over, with what
-/// is known by then. What cannot be resolved is no reason to wait longer, nor an error.
-pub async fn start(plan: Plan, publish: Publish, wait: Duration) -> (Discovery, Handle) {
-    let lookup = Arc::new(Stub::new(plan.dns.servers.clone()));
-    start_with(plan, publish, lookup, wait).await
+/// What was discovered at the start.
+pub struct First {
+    /// What there is by then of each source that has something to say, by its name.
+    pub lists: Vec<(String, Vec<Member>)>,
+    /// What discovers on.
+    pub discovery: Discovery,
+    /// What others may do with it.
+    pub handle: Handle,
 }
 
-async fn start_with(
-    plan: Plan,
-    publish: Publish,
-    lookup: Arc<dyn Lookup>,
-    wait: Duration,
-) -> (Discovery, Handle) {
-    let (plans, planned) = watch::channel(plan.clone());
+/// Begins with a plan, and returns once all that it names is known, or, when `wait` is over, with what is known by then.
+/// What cannot be resolved is no reason to wait longer, nor an error. To be called in the runtime in which
+/// [`Discovery::run`] is going to run.
+pub async fn start(plan: Plan, wait: Duration) -> First {
+    let lookup = Arc::new(Stub::new(plan.dns.servers.clone()));
+    start_with(plan, lookup, wait).await
+}
+
+async fn start_with(plan: Plan, lookup: Arc<dyn Lookup>, wait: Duration) -> First {
+    let (plans, planned) = mpsc::channel(1);
     let (tell, news) = mpsc::channel(1);
     let board = Arc::new(Board::default());
     let mut discovery = Discovery {
-        publish,
         board: Arc::clone(&board),
         dns: plan.dns.clone(),
         lookup,
@@ -97,34 +105,42 @@ async fn start_with(
         tell,
         news,
         planned,
-        is_starting: true,
+        gone: Vec::new(),
+        waiting: Vec::new(),
     };
     discovery.apply(plan);
-    discovery.publish_changes();
     let until = Instant::now() + wait;
-    while !discovery.sources.iter().all(Source::is_published) {
+    while !discovery.is_settled() {
         if timeout_at(until, discovery.step()).await.is_err() {
-            tracing::warn!("not all names of backends are resolved; serving with what is known");
+            tracing::warn!("not all names of backends are resolved yet; serving with what is known");
             break;
         }
     }
-    discovery.is_starting = false;
-    discovery.publish_changes();
-    (discovery, Handle { plans, board })
+    let lists = discovery.changes(Duration::ZERO);
+    First { lists, discovery, handle: Handle { plans, board } }
 }
+
+/// A plan, and who waits until it is in force.
+type Order = (Plan, std::sync::mpsc::SyncSender<()>);
 
 /// What others may do with a running discovery.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    plans: watch::Sender<Plan>,
+    plans: mpsc::Sender<Order>,
     board: Arc<Board>,
 }
 
 impl Handle {
-    /// Goes by another plan from now on. Names and files that stay are not asked for anew.
-    pub fn replace(&self, plan: Plan) {
-        // Without a receiver nothing is discovered any more.
-        let _ended = self.plans.send(plan);
+    /// Goes by another plan from now on; names and files that stay are not asked for anew. Returns once all that it
+    /// names was published, or when `wait` is over; false if nothing is discovered any more. Blocks the thread.
+    pub fn replace(&self, plan: Plan, wait: Duration) -> bool {
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        let is_taken = self.plans.try_send((plan, done)).is_ok();
+        if is_taken {
+            // What is not settled in time is published when it is.
+            let _late = is_done.recv_timeout(wait);
+        }
+        is_taken
     }
 
     /// State of the names and files.
@@ -141,7 +157,6 @@ impl Handle {
 
 /// The task that discovers. Dropping it ends all it began; nothing is published any more.
 pub struct Discovery {
-    publish: Publish,
     board: Arc<Board>,
     dns: DnsConfig,
     lookup: Arc<dyn Lookup>,
@@ -152,15 +167,28 @@ pub struct Discovery {
     files: JoinSet<()>,
     tell: mpsc::Sender<News>,
     news: mpsc::Receiver<News>,
-    planned: watch::Receiver<Plan>,
-    /// Whether a source whose names are not all settled waits for them.
-    is_starting: bool,
+    planned: mpsc::Receiver<Order>,
+    /// Sources that are no longer planned, and have not yet said so.
+    gone: Vec<String>,
+    /// Who waits until everything is settled.
+    waiting: Vec<std::sync::mpsc::SyncSender<()>>,
 }
 
 impl Discovery {
     /// Discovers for ever.
-    pub async fn run(mut self) {
+    pub async fn run(mut self, publish: Publish) {
         loop {
+            for (source, members) in self.changes(HOLD_MAX) {
+                let publish = Arc::clone(&publish);
+                // It fails only if the receiver panicked, or the runtime ends.
+                let _failed = spawn_blocking(move || publish(&source, members)).await;
+            }
+            if self.is_settled() {
+                // One whose time is over does not listen any more.
+                for done in self.waiting.drain(..) {
+                    let _gone = done.try_send(());
+                }
+            }
             self.step().await;
         }
     }
@@ -176,7 +204,9 @@ impl Discovery {
             });
         }
         // As long as all places are taken, the next thing is an answer.
-        let next = self.names.next_due().filter(|_| self.lookups.len() < LOOKUPS_MAX);
+        let next_due = self.names.next_due().filter(|_| self.lookups.len() < LOOKUPS_MAX);
+        let held = self.sources.iter().filter_map(Source::held_until).filter(|until| *until > now);
+        let next = held.chain(next_due).min();
         tokio::select! {
             Some(done) = self.lookups.join_next(), if !self.lookups.is_empty() => {
                 // A question that panicked is asked no more; the rest goes on.
@@ -185,13 +215,12 @@ impl Discovery {
                 }
             }
             Some(news) = self.news.recv() => self.heard(news),
-            Ok(()) = self.planned.changed() => {
-                let plan = self.planned.borrow_and_update().clone();
+            Some((plan, done)) = self.planned.recv() => {
                 self.apply(plan);
+                self.waiting.push(done);
             }
-            () = sleep_until(next.unwrap_or(now)), if next.is_some() => return,
+            () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
         }
-        self.publish_changes();
     }
 
     fn apply(&mut self, plan: Plan) {
@@ -217,10 +246,13 @@ impl Discovery {
         self.sources = sources;
         while self.files.try_join_next().is_some() {}
         for gone in old {
-            gone.end(&self.publish);
+            if let Some(task) = &gone.task {
+                task.abort();
+            }
             // The same file may be there anew, read in another way.
-            if !self.sources.iter().any(|source| source.label() == gone.label()) {
-                self.board.forget(&gone.label());
+            if !self.sources.iter().any(|source| source.name() == gone.name()) {
+                self.board.forget(&gone.name());
+                self.gone.push(gone.name());
             }
         }
         self.keep_names();
@@ -254,19 +286,19 @@ impl Discovery {
 
     fn heard(&mut self, news: News) {
         let Some(source) = self.sources.iter_mut().find(|source| source.id == news.source) else { return };
-        let label = source.label();
+        let name = source.name();
         match news.list {
             Ok(entries) => {
                 let is_another = source.entries.as_ref() != Some(&entries);
-                self.board.good(&label, entries.len(), is_another, 0);
-                tracing::info!(source = label, size = entries.len(), "a file of backends is read");
+                self.board.good(&name, entries.len(), is_another, 0);
+                tracing::info!(source = name, size = entries.len(), "a file of backends is read");
                 source.entries = Some(entries);
                 self.keep_names();
             }
             Err(error) => {
                 let kept = source.entries.as_ref().map_or(0, Vec::len);
-                tracing::warn!(source = label, error, kept, "a file of backends cannot be used");
-                self.board.bad(&label, error);
+                tracing::warn!(source = name, error, kept, "a file of backends cannot be used");
+                self.board.bad(&name, error);
                 // It has nothing to wait for.
                 source.entries.get_or_insert_default();
             }
@@ -280,10 +312,18 @@ impl Discovery {
         }
     }
 
-    fn publish_changes(&mut self) {
-        for source in &mut self.sources {
-            source.publish(&self.names, self.is_starting, &self.publish);
-        }
+    /// Whether each source spoke and each name in it was answered, or both failed, once.
+    fn is_settled(&self) -> bool {
+        self.sources.iter().all(|source| source.is_settled(&self.names))
+    }
+
+    /// The sources that have others to say than they said last; one that is not settled is held back for so long.
+    fn changes(&mut self, hold: Duration) -> Vec<(String, Vec<Member>)> {
+        let now = Instant::now();
+        let gone = std::mem::take(&mut self.gone).into_iter().map(|name| (name, Vec::new()));
+        let changed =
+            self.sources.iter_mut().filter_map(|s| Some((s.name(), s.change(&self.names, now, hold)?)));
+        gone.chain(changed).collect()
     }
 }
 

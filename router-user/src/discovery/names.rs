@@ -48,8 +48,6 @@ impl Pace {
 pub(super) struct Name {
     /// The last good answer.
     pub(super) found: Option<Found>,
-    /// The address that it had alone when it was first found: that one may go by the name.
-    pub(super) alone: Option<IpAddr>,
     /// When it is asked for; `None` while it is.
     due: Option<Instant>,
     /// Failures since the last good answer.
@@ -71,7 +69,7 @@ pub(super) struct Change {
 
 impl Name {
     const fn new(now: Instant) -> Self {
-        Self { found: None, alone: None, due: Some(now), failures: 0, failure: None }
+        Self { found: None, due: Some(now), failures: 0, failure: None }
     }
 
     /// Whether it was answered or failed once.
@@ -94,12 +92,6 @@ impl Name {
             Found::Addresses(all) => bounded(all),
             Found::Services(all) => bounded(all),
         };
-        if self.found.is_none()
-            && let Found::Addresses(all) = &found
-            && let [only] = all[..]
-        {
-            self.alone = Some(only);
-        }
         let is_another = self.found.as_ref() != Some(&found);
         self.found = Some(found);
         self.failures = 0;
@@ -279,21 +271,7 @@ mod tests {
         let answer = Answer { found: Found::Addresses(all.collect()), ttl: SECOND };
         let mut name = Name::new(Instant::now());
         assert_eq!(name.answered(answer, PACE, Instant::now()).cut, 44);
-        assert_eq!((name.size(), name.alone), (256, None));
-    }
-
-    #[test]
-    fn only_the_first_address_alone_goes_by_the_name() {
-        let alone = |answers: &[&[u8]]| {
-            let mut name = Name::new(Instant::now());
-            for last in answers {
-                name.answered(addresses(last.iter().copied(), 5), PACE, Instant::now());
-            }
-            name.alone.map(|ip| ip.to_string())
-        };
-        assert_eq!(alone(&[&[1]]).as_deref(), Some("10.0.0.1"));
-        assert_eq!(alone(&[&[1], &[2], &[1, 2]]).as_deref(), Some("10.0.0.1"));
-        assert_eq!(alone(&[&[1, 2], &[1]]), None);
+        assert_eq!(name.size(), 256);
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! One list of backends: where it comes from, what it says, what was published of it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use super::Publish;
 use super::members::members;
 use super::names::Names;
 use crate::backends::Member;
 use crate::config::{BackendConfig, BackendsFile};
 
 /// A source, for as long as it is planned; no other gets the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceId(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SourceId(u32);
 
 impl SourceId {
     fn next() -> Self {
@@ -39,50 +40,50 @@ pub(super) struct Source {
     pub(super) entries: Option<Vec<BackendConfig>>,
     /// Who follows it.
     pub(super) task: Option<AbortHandle>,
-    published: Option<Vec<Member>>,
+    said: Option<Vec<Member>>,
+    /// Until when it is held back.
+    held_until: Option<Instant>,
 }
 
 impl Source {
     pub(super) fn new(origin: Origin) -> Self {
-        Self { id: SourceId::next(), origin, entries: None, task: None, published: None }
+        Self { id: SourceId::next(), origin, entries: None, task: None, said: None, held_until: None }
     }
 
-    /// Its name for people.
-    pub(super) fn label(&self) -> String {
+    /// Its name.
+    pub(super) fn name(&self) -> String {
         match &self.origin {
             Origin::Configuration => "configuration".to_owned(),
             Origin::File(file) => format!("file:{}", file.path.display()),
         }
     }
 
-    pub(super) const fn is_published(&self) -> bool {
-        self.published.is_some()
+    /// Whether it spoke, and each name in it was answered or failed once.
+    pub(super) fn is_settled(&self, names: &Names) -> bool {
+        self.entries.as_ref().is_some_and(|all| all.iter().all(|entry| names.is_settled(entry)))
     }
 
-    /// Publishes its members if they are others than before; if it `waits`, not before all its names are settled.
-    pub(super) fn publish(&mut self, names: &Names, waits: bool, publish: &Publish) {
-        let Some(entries) = &self.entries else { return };
-        if waits && !entries.iter().all(|entry| names.is_settled(entry)) {
-            return;
+    /// Until when it is held back, if it is.
+    pub(super) const fn held_until(&self) -> Option<Instant> {
+        self.held_until
+    }
+
+    /// Its members, if they are others than it said last. While it is not settled it is held back, for `hold` at most.
+    pub(super) fn change(&mut self, names: &Names, now: Instant, hold: Duration) -> Option<Vec<Member>> {
+        let entries = self.entries.as_ref()?;
+        if self.is_settled(names) {
+            self.held_until = None;
+        } else if now < *self.held_until.get_or_insert(now + hold) {
+            return None;
         }
         let (now, cut) = members(entries, names);
-        if self.published.as_ref() == Some(&now) {
-            return;
+        if self.said.as_ref() == Some(&now) {
+            return None;
         }
         if cut > 0 {
-            tracing::warn!(source = self.label(), cut, "more backends are named than there may be");
+            tracing::warn!(source = self.name(), cut, "more backends are named than there may be");
         }
-        self.published = Some(now.clone());
-        publish(self.id, now);
-    }
-
-    /// It is no longer planned.
-    pub(super) fn end(&self, publish: &Publish) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-        if self.published.as_ref().is_some_and(|members| !members.is_empty()) {
-            publish(self.id, Vec::new());
-        }
+        self.said = Some(now.clone());
+        Some(now)
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::dns::{Answer, Asked, Failure, Found, Lookup, Query, Service};
-use super::{Handle, Plan, Publish, start_with};
+use super::{First, Handle, Plan, Publish, start_with};
 use crate::config::{BackendsFile, DnsConfig, backend};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ impl Lookup for ByHeart {
     }
 }
 
-/// The addresses that were published, in order.
+/// The addresses that were said at the start or published, in order.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<Vec<String>>>>);
 
@@ -88,8 +88,16 @@ fn plan(urls: &[&str], files: &[&Path]) -> Plan {
 
 /// A discovery that runs until the end of the test.
 async fn running(plan: Plan, lookup: &ByHeart, seen: &Seen, wait: Duration) -> (Handle, JoinHandle<()>) {
-    let (discovery, handle) = start_with(plan, seen.publish(), Arc::new(lookup.clone()), wait).await;
-    (handle, tokio::spawn(discovery.run()))
+    let First { lists, discovery, handle } = start_with(plan, Arc::new(lookup.clone()), wait).await;
+    lists.into_iter().for_each(|(source, members)| seen.publish()(&source, members));
+    (handle, tokio::spawn(discovery.run(seen.publish())))
+}
+
+/// Another plan, until all of it was published.
+async fn replace(handle: &Handle, plan: Plan) {
+    let handle = handle.clone();
+    let is_replaced = tokio::task::spawn_blocking(move || handle.replace(plan, SECOND * 10)).await.unwrap();
+    assert!(is_replaced);
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,7 +205,7 @@ async fn a_service_brings_its_hosts_along() {
     lookup.say("srv:s", services(&[service("z", 9000)]));
     lookup.say("dns:z.", addresses(5, &["10.0.0.3"]));
     sleep(SECOND * 6).await;
-    assert_eq!(seen.take().last().unwrap(), &["10.0.0.3:9000"]);
+    assert_eq!(seen.take(), [["10.0.0.3:9000"]], "no moment without anybody in between");
     let names: Vec<_> = handle.status().into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["dns:z.", "srv:s"], "hosts that are gone leave nothing");
 }
@@ -250,19 +258,31 @@ async fn another_plan_keeps_what_stays() {
     let first = plan(&["http://a:1"], &[&one]);
     let (handle, run) = running(first.clone(), &lookup, &seen, SECOND).await;
     assert_eq!(seen.take().len(), 2);
-    handle.replace(first);
-    sleep(SECOND).await;
+    replace(&handle, first).await;
     assert!(seen.take().is_empty(), "the same plan changes nothing");
 
-    handle.replace(plan(&["http://a:1", "http://b:1"], &[&two]));
     lookup.say("dns:b", addresses(3600, &["10.0.0.8"]));
-    sleep(SECOND * 3).await;
+    replace(&handle, plan(&["http://a:1", "http://b:1"], &[&two])).await;
     let mut changes = seen.take();
     changes.sort();
-    assert_eq!(changes, [vec![], vec!["10.0.0.2:1"], vec!["10.0.0.7:1", "10.0.0.8:1"]]);
+    let new = vec!["10.0.0.7:1", "10.0.0.8:1"];
+    assert!(
+        changes.starts_with(&[vec![], vec!["10.0.0.2:1".to_owned()]]) && changes.last().unwrap() == &new,
+        "{changes:?}"
+    );
     assert_eq!(lookup.asked("dns:a"), [0], "a name that stays is not asked for anew");
     let names: Vec<_> = handle.status().into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["dns:a", "dns:b", &format!("file:{}", two.display())]);
+    lookup.say_late("dns:slow", addresses(3600, &["10.0.0.9"]), SECOND * 7);
+    let slow = plan(&["http://slow:1", "http://10.0.0.6:1"], &[&two]);
+    let (done, is_done) = std::sync::mpsc::sync_channel(1);
+    handle.plans.try_send((slow, done)).unwrap();
+    sleep(SECOND * 6).await;
+    assert!(is_done.try_recv().is_err(), "it is in force when all of it is known");
+    assert_eq!(seen.take(), [["10.0.0.6:1"]], "what is known does not wait so long");
+    sleep(SECOND * 2).await;
+    assert!(is_done.try_recv().is_ok());
+    assert_eq!(seen.take(), [["10.0.0.9:1", "10.0.0.6:1"]]);
     run.abort();
     fs::write(&two, "backends = []").unwrap();
     sleep(SECOND * 3).await;

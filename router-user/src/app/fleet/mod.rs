@@ -92,6 +92,14 @@ pub struct Change {
 }
 
 impl Change {
+    /// What happened after it, too.
+    pub(super) fn add(&mut self, later: Self) {
+        self.added.extend(later.added);
+        self.changed.extend(later.changed);
+        self.leaving.extend(later.leaving);
+        self.refused.extend(later.refused);
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -156,9 +164,10 @@ impl Fleet {
     ///
     /// # Errors
     /// The first backend that got no row; the fleet is of no use then.
-    pub(super) fn found(&self, source: &str, members: Vec<Member>) -> Result<(), StartError> {
+    pub(super) fn found(&self, sources: Vec<(String, Vec<Member>)>) -> Result<(), StartError> {
         let mut state = self.state.lock();
-        state.sources = vec![(source.to_owned(), members)];
+        state.sources = sources;
+        state.sources.retain(|(_, members)| !members.is_empty());
         for member in merge::wanted(&state.sources) {
             let url = member.config.spec.url.clone();
             let entry =

@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
         #[test]
         fn no_text_panics(text in "([\\[\\]{}:,\"'|>&*!?%@`~#= \n\t\r.\\\\x0-]|- |\\PC|---|\u{feff}|<<){0,60}") {
             for notation in ALL {

@@ -34,12 +34,13 @@ impl Stub {
                 return Ok(Answer { found: Found::Addresses(known), ttl: HOSTS_TTL });
             }
         }
-        let mut resolv = system.resolv;
-        let mut names = resolv.candidates(&name);
-        if !self.servers.is_empty() {
-            // The system's search list is for the system's servers.
-            (resolv.servers, names) = (self.servers, Resolv::default().candidates(&name));
-        }
+        let resolv = if self.servers.is_empty() {
+            system.resolv
+        } else {
+            // The system's search list and times are for the system's servers.
+            Resolv { servers: self.servers, ..Resolv::default() }
+        };
+        let names = resolv.candidates(&name);
         let mut failure = Failure::NoName;
         for name in names {
             let asked = match kind {

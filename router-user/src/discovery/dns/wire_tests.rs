@@ -102,7 +102,7 @@ fn what_is_no_reply_to_the_question_is_passed_over() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(3000))]
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
     #[test]
     fn no_bytes_panic(bytes: Vec<u8>, at in proptest::collection::vec((0_usize..80, proptest::num::u8::ANY), 0..6), cut in 0_usize..90) {
         for kind in [Kind::A, Kind::Aaaa, Kind::Srv] {
