@@ -17,6 +17,28 @@ fn the_table_of_settings_is_the_programs_own() {
     assert_eq!(found, expected, "write these rows into docs/configuration.md:\n{}", expected.join("\n"));
 }
 
+/// Flags of the vLLM production stack that are taken have a row of the page on it, with the key they are here.
+#[test]
+fn the_migration_page_has_every_flag_that_is_taken() {
+    use router_user::config::production_stack::{FLAGS, Means};
+    let text = include_str!("../../docs/migration-production-stack.md");
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `--")).collect();
+    for flag in &FLAGS {
+        let word = format!("--{}", flag.name);
+        let is_named = |row: &&&str| row.split(|c: char| c == '`' || c.is_whitespace()).any(|w| w == word);
+        let row = rows.iter().find(is_named);
+        match flag.means {
+            Means::Lacking(_) => assert_eq!(row, None, "{word} is not taken"),
+            Means::NoEffect(_) => assert!(row.is_some(), "{word} has no row"),
+            Means::Ours(key) => {
+                let row = row.unwrap_or_else(|| panic!("{word} has no row"));
+                let is_option = key == "backend";
+                assert!(is_option || row.contains(&format!("--{key}")), "{word}: --{key} is not in {row}");
+            }
+        }
+    }
+}
+
 /// Names of ours in a text: what a rule or a page builds on.
 fn metrics(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));

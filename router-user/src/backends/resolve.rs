@@ -87,7 +87,7 @@ pub fn target(id: BackendId, member: &Member) -> Result<Target, hyper::header::I
     let base_path = backend.base_path.clone();
     let is_configured = spec.model.is_some();
     let target = Target::new(id, spec.url.clone(), *addr, authority, base_path, authorization, is_configured);
-    Ok(target.with_metrics(metrics))
+    Ok(target.with_metrics(metrics).with_type(backend.types.first().copied()))
 }
 
 fn authority_at(host: &str, port: u16) -> Result<HeaderValue, hyper::header::InvalidHeaderValue> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use router_policy::prefix::TrieCounters;
-use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal};
+use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal, Trust};
 use serde_json::{Value, json};
 
 use super::encode::{counters, gauges};
@@ -206,7 +206,7 @@ impl Status {
             self.backends.iter().filter(|b| is_in(b)).map(|b| b.pool.as_str()).collect()
         };
         let stays = pools(|b| !b.drain.is_some_and(|drain| drain.is_leaving));
-        let ready = pools(|b| b.snapshot.ready && !b.snapshot.draining);
+        let ready = pools(|b| b.snapshot.ready && !b.snapshot.draining && b.snapshot.trust != Trust::Ejected);
         stays.difference(&ready).copied().collect()
     }
 
