@@ -94,13 +94,6 @@ pub const KEYS: &[Key] = &[
         "Time between two questions to an engine, 100ms to 1h; /metrics of llama.cpp is \
         asked no more often than every 2s",
     ),
-    one(
-        "probe",
-        "WHAT",
-        "models",
-        "What an engine is asked to see whether it serves: models (the list of its models), or inference (also a \
-         request of one token, of its first type)",
-    ),
     one("workers", "N", "", "Threads of the data plane, 1 to 1024 [default: the cores]"),
     one("request-stats-window", "DUR", "60s", "Window of lowest-qps, 1s to 1h"),
     one(
@@ -327,7 +320,7 @@ pub const KEYS: &[Key] = &[
         "inference-probe",
         "DUR",
         "0",
-        "Ask each backend for one token so often, 1s to 24h, unless bytes of requests came meanwhile; 0: never",
+        "Ask each backend for one token so often, 1s to 24h, unless bytes of requests came meanwhile; by the path of its first type (transcription: not), else by completions; 0: never",
     ),
     one("inference-probe-timeout", "DUR", "30s", "For that token, 100ms to 1h"),
     one(
@@ -335,7 +328,7 @@ pub const KEYS: &[Key] = &[
         "N",
         "5",
         "Requests in a row that a backend fails until it is ejected, up to 1000: 5xx, answers it cut, clients that left \
-        late without a byte; from half as many on it is suspect; 0: any number",
+        late without a byte; from half as many on it is suspect, of the last kind from one; 0: any number",
     ),
     one(
         "eject-ratio",

@@ -20,6 +20,7 @@ pub mod backends_file;
 pub mod document;
 pub mod file;
 mod keys;
+mod model_alias;
 pub mod model_type;
 pub mod production_stack;
 pub mod resolve;
@@ -63,8 +64,6 @@ pub struct Config {
     pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
     pub policy: PolicyConfig,
-    /// How engines are asked whether they serve.
-    pub probes: ProbeKind,
     /// Threads of the data plane, at least 1.
     pub workers: usize,
     /// Kernel counting.
@@ -115,7 +114,6 @@ impl Default for Config {
             dns: DnsConfig::default(),
             model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
-            probes: ProbeKind::default(),
             workers: 1,
             kernel: KernelConfig::default(),
             edge: EdgeConfig::default(),
@@ -136,16 +134,6 @@ impl Default for Config {
             settings: Settings::default(),
         }
     }
-}
-
-/// How engines are asked whether they serve.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProbeKind {
-    /// For their list of models.
-    #[default]
-    Models,
-    /// For a token too, by the path of their first type.
-    Inference,
 }
 
 /// Whose ways are offered beside our own.

@@ -22,6 +22,7 @@ use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::Heard;
 use crate::backends::metrics_text::Engine;
 use crate::config::BackendConfig;
+use crate::discovery::SourceStatus;
 use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, DrainStatus, KernelStatus, Status, StatusSource, pool};
 use crate::observe::{IndexStatus, Requests};
@@ -107,6 +108,15 @@ fn source() -> Arc<Fixed> {
             decisions: vec![("prefix_match", 5)],
             ttft_buckets: vec![(Some(0.5), 2), (None, 3)],
         },
+        sources: vec![SourceStatus {
+            name: "dns:e".to_owned(),
+            size: 2,
+            changes: 3,
+            failures: 1,
+            cut: 0,
+            good_age: None,
+            error: Some("there is no such name".to_owned()),
+        }],
         backends: vec![backend(0), silent],
     })))
 }
@@ -260,6 +270,11 @@ async fn status_tells_every_backend_and_why_a_value_is_unknown() {
     let (_, text) = plane().get("/status").await;
     let v: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&v["policy"], &v["ready"]), (&"prefix-cost".into(), &true.into()));
+    let source = &v["sources"][0];
+    assert_eq!(
+        (&source["name"], &source["failures"], &source["good_age_seconds"]),
+        (&"dns:e".into(), &1.into(), &serde_json::Value::Null)
+    );
     let (a, b) = (&v["backends"][0], &v["backends"][1]);
     assert_eq!(a["in_flight"], serde_json::json!({"own": 3, "others": 2}));
     assert_eq!(a["running"], serde_json::json!({"value": 4, "age_seconds": 2.0}));
