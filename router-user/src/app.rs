@@ -177,7 +177,9 @@ impl Router {
         let fresh = opened.as_ref().and_then(state::Opened::key).map_or_else(random_bytes, Ok)?;
         let (hash_key, gossip) = gossip::start(&config, &ledger, &mut series, fresh);
         let kept = opened.map(|opened| opened.warm(&config.state, &hash_key, &fleet));
+        let data_plane = Switch::default();
         let shared = Arc::new(Shared {
+            ending: data_plane.listen(),
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
@@ -214,7 +216,8 @@ impl Router {
             registry,
             hash_key,
             connections,
-            data_plane: Switch::default(),
+            shutdown_delay: config.shutdown_delay,
+            data_plane,
             control_plane: Switch::default(),
             workers: Vec::new(),
             control: None,
@@ -272,6 +275,7 @@ pub struct RunningRouter {
     registry: Arc<Registry>,
     hash_key: HashKey,
     connections: Arc<Connections>,
+    shutdown_delay: Duration,
     data_plane: Switch,
     control_plane: Switch,
     workers: Vec<workers::Worker>,
@@ -357,9 +361,13 @@ impl RunningRouter {
         self.workers.iter().any(workers::Worker::is_finished)
     }
 
-    /// Stops accepting, lets what is in flight end until the deadline, cuts the rest. Blocks until all threads ended;
+    /// Says that it is not ready and serves on for the configured delay; then stops accepting, lets what is in flight end
+    /// until the deadline, cuts the rest. Blocks until all threads ended;
     /// in a runtime, call it where blocking is allowed.
     pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
+        self.data_plane.go(Phase::Leaving);
+        // Those who balance before this router need a moment to learn that it goes.
+        std::thread::sleep(self.shutdown_delay);
         let until = Instant::now() + deadline;
         self.data_plane.go(Phase::Draining);
         for worker in &self.workers {

@@ -1,6 +1,7 @@
 //! The end of a router: who is told, and by which signals.
 //!
-//! Two steps: draining (nothing new is accepted, what is in flight goes on) and stopping (what is left is cut).
+//! Three steps: leaving (still serving, while those who balance before this router learn that it goes), draining (nothing
+//! new is accepted, what is in flight goes on) and stopping (what is left is cut).
 //! Invariant: a step is never taken back, and a [`Switch`] that is dropped means stopping.
 
 use std::future::poll_fn;
@@ -17,6 +18,8 @@ pub enum Phase {
     /// All is served.
     #[default]
     Serving,
+    /// The router says that it is not ready; connections end after their request, new ones after their first.
+    Leaving,
     /// Nothing new is accepted.
     Draining,
     /// What is left is cut.

@@ -126,6 +126,28 @@ impl Process {
         wait::until("in flight returns to 0", || self.metric("unlatch_backend_in_flight", "") == 0.0);
     }
 
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; its exit code.
+    ///
+    /// # Panics
+    /// It does not end, or by a signal.
+    #[track_caller]
+    pub fn wait_exit(&mut self) -> i32 {
+        let mut ended = None;
+        wait::until("the router ends", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.and_then(|status| status.code()).unwrap()
+    }
+
     /// Its resident memory, KiB.
     #[must_use]
     pub fn resident_kib(&self) -> u64 {

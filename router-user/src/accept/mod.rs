@@ -128,6 +128,8 @@ pub async fn serve<S: Service>(
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let http = http(limits);
+    let mut http_once = http.clone();
+    http_once.keep_alive(false);
     let mut said: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
@@ -141,8 +143,9 @@ pub async fn serve<S: Service>(
                 let client = Client::new(addr, permit);
                 let counters = Arc::clone(connections.counters());
                 // Owned by its permit: the process waits for all permits, then drops the runtime and its tasks.
+                let is_leaving = ending.phase() >= Phase::Leaving;
                 tokio::spawn(connection(
-                    &http,
+                    if is_leaving { &http_once } else { &http },
                     stream,
                     client,
                     Arc::clone(&service),
@@ -193,7 +196,8 @@ fn http(limits: AcceptLimits) -> http1::Builder {
     http
 }
 
-/// One connection, until the client leaves, or draining begins and its request has ended.
+/// One connection, until the client leaves, or the router does and its request has ended. One that came while the router
+/// was leaving is still asked once.
 fn connection<S: Service>(
     http: &http1::Builder,
     stream: TcpStream,
@@ -202,6 +206,8 @@ fn connection<S: Service>(
     ending: Ending,
     counters: Arc<Counters>,
 ) -> impl Future<Output = ()> + Send + use<S> {
+    // One that comes while the router leaves is closed after its first answer anyway.
+    let goes = if ending.phase() >= Phase::Leaving { Phase::Draining } else { Phase::Leaving };
     let (reset, is_1_0) = (Reset::default(), Arc::new(AtomicBool::new(false)));
     let stream = Checked::new(stream, client.tunnel.clone(), reset.clone());
     let (client, last_is_1_0) = (Arc::new(client), Arc::clone(&is_1_0));
@@ -215,7 +221,7 @@ fn connection<S: Service>(
     // Boxed, since what an async block waits for has room in it twice.
     let mut conn = Box::pin(http.serve_connection(TokioIo::new(stream), answer).with_upgrades());
     async move {
-        let ended = ending.tell(Phase::Draining, conn.as_mut(), |conn| conn.graceful_shutdown()).await;
+        let ended = ending.tell(goes, conn.as_mut(), |conn| conn.graceful_shutdown()).await;
         // An HTTP/1.0 answer that broke must end in another way than one that is whole: by a reset.
         if ended.as_ref().is_err_and(hyper::Error::is_user) && is_1_0.load(Ordering::Relaxed) {
             reset.at_close();

@@ -157,7 +157,7 @@ impl StatusSource for Source {
             now,
             policy: self.policy,
             uptime: std::time::Duration::from_nanos(now.0.saturating_sub(self.since.0)),
-            is_draining: self.data_plane.phase() >= Phase::Draining,
+            is_draining: self.data_plane.phase() >= Phase::Leaving,
             kernel: self.kernel(),
             index: self.ledger.index_status(|blocks, bytes, counters| IndexStatus {
                 blocks,

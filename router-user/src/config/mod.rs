@@ -95,7 +95,9 @@ pub struct Config {
     pub probe: ProbeConfig,
     /// Bounds.
     pub limits: Limits,
-    /// After SIGTERM, requests in flight have this long to end.
+    /// After SIGTERM, the router serves on for so long while it says that it is not ready.
+    pub shutdown_delay: Duration,
+    /// After that, requests in flight have this long to end.
     pub shutdown_deadline: Duration,
     /// Seed of the policy's random choices; `None` = from the operating system.
     pub seed: Option<u64>,
@@ -132,6 +134,7 @@ impl Default for Config {
             metrics_compat: None,
             probe: ProbeConfig::default(),
             limits: Limits::default(),
+            shutdown_delay: Duration::ZERO,
             shutdown_deadline: Duration::from_secs(30),
             seed: None,
             log: LogConfig::default(),

@@ -113,6 +113,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         probe: probe(&s)?,
         limits: limits(&s)?,
         drain_deadline: s.duration("drain-deadline", Duration::ZERO..=DAY)?,
+        shutdown_delay: s.duration("shutdown-delay", Duration::ZERO..=HOUR)?,
         shutdown_deadline: s.duration("shutdown-deadline", Duration::ZERO..=HOUR)?,
         seed: s.optional("seed", |t| values::integer(t, 0..=u64::MAX))?,
         log: LogConfig {

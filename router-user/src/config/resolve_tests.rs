@@ -75,6 +75,7 @@ fn every_key_has_an_effect() {
         ("compat", "vllm"),
         ("metrics-compat", "vllm"),
         ("seed", "9"),
+        ("shutdown-delay", "5s"),
         ("shutdown-deadline", "0"),
         ("drain-deadline", "1m"),
         ("body-bytes-max", "1KiB"),

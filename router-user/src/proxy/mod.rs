@@ -45,6 +45,8 @@ use crate::forward::stream::{Progress, StreamBody};
 use crate::forward::{Answer, Upstream, UpstreamLimits, hop_headers};
 use crate::parse::{self, PathKind};
 
+use crate::shutdown::{Ending, Phase};
+
 use body::{Budget, Buffers};
 use compat::Exposition;
 use flight::Flight;
@@ -74,6 +76,8 @@ impl std::fmt::Debug for KeepRecord {
 /// What all workers share.
 #[derive(Debug)]
 pub struct Shared {
+    /// Whether the router is leaving.
+    pub ending: Ending,
     /// Picks and counts.
     pub ledger: Arc<Ledger>,
     /// Addresses and back-off.
@@ -223,6 +227,7 @@ impl Proxy {
                     parts.uri.path(),
                     &self.shared.ledger,
                     &self.shared.aliases.load(),
+                    self.shared.ending.phase() >= Phase::Leaving,
                 )?;
                 return Ok(own.map(Either::Left));
             }

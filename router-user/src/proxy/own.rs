@@ -23,12 +23,16 @@ pub(super) fn answer(
     path: &str,
     ledger: &Ledger,
     aliases: &Aliases,
+    is_leaving: bool,
 ) -> Result<Response<Full<Bytes>>, ProxyError> {
     if ![Method::GET, Method::HEAD].contains(method) {
         return Err(ProxyError::MethodNotAllowed);
     }
     let (status, json) = match path.trim_end_matches('/') {
         "/v1/models" => (StatusCode::OK, models(ledger, aliases)),
+        "/health" if is_leaving => {
+            (StatusCode::SERVICE_UNAVAILABLE, serde_json::json!({"status": "the router is leaving"}))
+        }
         "/health" if ledger.any_ready() => (StatusCode::OK, serde_json::json!({"status": "ok"})),
         "/health" => (StatusCode::SERVICE_UNAVAILABLE, serde_json::json!({"status": "no backend is ready"})),
         "/version" => (StatusCode::OK, serde_json::json!({"version": env!("CARGO_PKG_VERSION")})),

@@ -32,6 +32,7 @@ fn shared(engine: std::net::SocketAddr) -> Arc<Shared> {
     registry.set(vec![Arc::new(Target::new(id, "http://h".into(), engine, host, String::new(), None, true))]);
     let limits = Limits::default();
     Arc::new(Shared {
+        ending: Switch::default().listen(),
         ledger,
         registry,
         hash_key: HashKey::new([1; 192]),

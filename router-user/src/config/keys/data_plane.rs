@@ -34,10 +34,17 @@ pub(super) const KEYS: &[Key] = &[
     ),
     one("seed", "N", "", "Seed of the policy's random choices [default: from the operating system]"),
     one(
+        "shutdown-delay",
+        "DUR",
+        "0s",
+        "After SIGTERM the router serves on for so long, 0s to 1h, while /readyz and /health say 503: time for those who \
+        balance before it",
+    ),
+    one(
         "shutdown-deadline",
         "DUR",
         "30s",
-        "After SIGTERM requests in flight have this long to end, 0s to 1h; 0s: they \
+        "After SIGTERM and shutdown-delay requests in flight have this long to end, 0s to 1h; 0s: they \
         are cut at once",
     ),
     one(
