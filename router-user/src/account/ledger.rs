@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use router_policy::prefix::{BlockHash, Copying, Held, TrieCounters};
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
-    PolicyConfig, Reason, Record, Report, RequestShape, Taught, Ticket, Trust, Usage, Wait,
+    PolicyConfig, PolicyName, Reason, Record, Report, RequestShape, Taught, Ticket, Trust, Usage, Wait,
 };
 
 use super::guard::InFlightGuard;
@@ -78,6 +78,12 @@ impl Ledger {
     /// Another policy or other constants; see [`Placement::reconfigure`].
     pub fn reconfigure(&self, config: PolicyConfig) {
         self.placement.lock().reconfigure(config);
+    }
+
+    /// How backends are chosen now.
+    #[must_use]
+    pub fn policy(&self) -> PolicyName {
+        self.placement.lock().config().policy
     }
 
     /// Removes a backend. Requests there end without effect on a later backend at the same row.

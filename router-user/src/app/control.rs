@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use prometheus_client::registry::Registry as Series;
-use router_policy::{Nanos, PolicyName};
+use router_policy::Nanos;
 use tokio::runtime::Runtime;
 
 use super::discover::Sources;
@@ -60,7 +60,6 @@ pub(super) fn start(
         ledger: Arc::clone(&router.ledger),
         registry: Arc::clone(&router.registry),
         account: router.account.clone(),
-        policy: config.policy.policy,
         hook: (config.kernel.mode != KernelMode::Off).then(|| kernel::hook(&config.kernel)),
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
@@ -136,7 +135,6 @@ struct Source {
     ledger: Arc<Ledger>,
     registry: Arc<Registry>,
     account: Account,
-    policy: PolicyName,
     /// What the kernel's programs are wanted at.
     hook: Option<Hook>,
     suspect_after: std::time::Duration,
@@ -155,7 +153,7 @@ impl StatusSource for Source {
         self.tell_fleet(&mut backends);
         Status {
             now,
-            policy: self.policy,
+            policy: self.ledger.policy(),
             uptime: std::time::Duration::from_nanos(now.0.saturating_sub(self.since.0)),
             is_draining: self.data_plane.phase() >= Phase::Leaving,
             kernel: self.kernel(),

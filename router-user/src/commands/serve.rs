@@ -1,11 +1,15 @@
-//! `unlatch serve`: a router until SIGTERM or SIGINT, then a drain within the deadline. SIGHUP reads the configuration
-//! again.
+//! `unlatch serve`: a router until SIGTERM or SIGINT, then a drain within the deadline. SIGHUP, and a watched file that
+//! changed, read the configuration again.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::app::{Reload, Router, RunningRouter};
 use crate::cli::{EXIT_INTERNAL, EXIT_USAGE, ServeArgs};
@@ -25,12 +29,14 @@ pub fn run(args: ServeArgs) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error, EXIT_INTERNAL),
     };
-    // Looked at before it is read, so that no change is missed.
-    let watch = args.dynamic.as_ref().map(|file| {
-        let mut watch = FileWatch::new(file.path.clone(), BYTES_MAX);
+    // Looked at before they are read, so that no change is missed.
+    let look = |path: &PathBuf| {
+        let mut watch = FileWatch::new(path.clone(), BYTES_MAX);
         let _read_below = runtime.block_on(watch.changed());
         watch
-    });
+    };
+    let dynamic = args.dynamic.as_ref().map(|file| look(&file.path));
+    let file = args.config.as_ref().map(look);
     let (config, notices) = match args.resolve_with_notices() {
         Ok(resolved) => resolved,
         Err(error) => return fail(&error, EXIT_USAGE),
@@ -41,6 +47,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for notice in notices {
         tracing::info!("{notice}");
     }
+    let watches = dynamic.into_iter().chain(file.filter(|_| config.watch_config)).collect();
     let deadline = config.shutdown_deadline;
     // Before the router listens: a signal that comes early must drain too.
     let taken = runtime.block_on(async { Ok::<_, std::io::Error>((Signals::new()?, Reloads::new()?)) });
@@ -52,17 +59,17 @@ pub fn run(args: ServeArgs) -> ExitCode {
         Ok(router) => router,
         Err(error) => return fail(&error, error.exit_code()),
     };
-    runtime.block_on(serve(router, &mut signals, &mut reloads, watch, deadline))
+    runtime.block_on(serve(router, &mut signals, &mut reloads, watches, deadline))
 }
 
 async fn serve(
     router: RunningRouter,
     signals: &mut Signals,
     reloads: &mut Reloads,
-    watch: Option<FileWatch>,
+    watches: Vec<FileWatch>,
     deadline: Duration,
 ) -> ExitCode {
-    let mut follow = pin!(follow(watch, Arc::clone(router.reloader())));
+    let mut follow = pin!(follow(watches, Arc::clone(router.reloader())));
     loop {
         tokio::select! {
             // A signal first: a failed worker is cut by the drain all the same.
@@ -99,10 +106,20 @@ async fn serve(
 }
 
 /// Reads the configuration again each time a file of it changed; without one waits for ever.
-async fn follow(watch: Option<FileWatch>, reload: Arc<Reload>) {
-    let Some(mut watch) = watch else { return std::future::pending().await };
+async fn follow(watches: Vec<FileWatch>, reload: Arc<Reload>) {
+    let changed = Arc::new(Notify::new());
+    let mut watching = JoinSet::new();
+    for mut watch in watches {
+        let changed = Arc::clone(&changed);
+        watching.spawn(async move {
+            loop {
+                let _read_again = watch.changed().await;
+                changed.notify_one();
+            }
+        });
+    }
     loop {
-        let _read_again = watch.changed().await;
+        changed.notified().await;
         let reload = Arc::clone(&reload);
         // What came of it is in the log.
         let _logged = tokio::task::spawn_blocking(move || reload.reload()).await;

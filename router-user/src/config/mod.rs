@@ -65,6 +65,8 @@ pub struct Config {
     pub backends_files: Vec<BackendsFile>,
     /// How names are asked for.
     pub dns: DnsConfig,
+    /// Whether the configuration file is read again when it changes.
+    pub watch_config: bool,
     /// Names that stand for models, and those.
     pub model_aliases: Vec<(String, String)>,
     /// Policy and its numbers.
@@ -119,6 +121,7 @@ impl Default for Config {
             backends: Vec::new(),
             backends_files: Vec::new(),
             dns: DnsConfig::default(),
+            watch_config: false,
             model_aliases: Vec::new(),
             policy: PolicyConfig::default(),
             workers: 1,

@@ -80,6 +80,7 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         backends: backends(settings, host)?,
         backends_files: backends_files(settings, host)?,
         dns: dns(&s)?,
+        watch_config: s.switch("watch-config")?,
         model_aliases: model_alias::read(settings)?,
         policy,
         workers: s.optional("workers", |t| values::integer(t, 1..=1024))?.map_or(host.cores, to_usize),

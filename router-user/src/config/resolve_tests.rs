@@ -48,6 +48,7 @@ fn every_key_has_an_effect() {
         ("dns-server", "127.0.0.1:5300"),
         ("dns-ttl-min", "2s"),
         ("dns-ttl-max", "9s"),
+        ("watch-config", "true"),
         ("model-alias", "a:m"),
         ("policy", "random"),
         ("prefix-min-match", "512"),

@@ -2,8 +2,9 @@
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use crate::support::{ANY, Process, free_addr, get, run, unlatch};
+use crate::support::{ANY, DEADLINE, Process, free_addr, get, run, unlatch};
 
 /// The policy that a router says it has.
 fn policy(admin: &str) -> String {
@@ -66,6 +67,28 @@ fn a_flag_beats_the_environment_which_beats_the_file() {
     let wrong = unlatch(&by_file).env("UNLATCH_POLICY", "fastest").output().unwrap();
     let stderr = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(wrong.status.code() == Some(64) && stderr.contains("UNLATCH_POLICY"), "{stderr}");
+}
+
+#[test]
+fn a_watched_configuration_is_read_again_when_it_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("unlatch.toml");
+    let write = |policy: &str| {
+        let new = dir.path().join("new");
+        std::fs::write(&new, format!("policy = \"{policy}\"\n")).unwrap();
+        std::fs::rename(&new, &file).unwrap();
+    };
+    write("random");
+    let admin = free_addr("127.77.0.9");
+    let args = ["serve", ANY, "--watch-config", "--config", file.to_str().unwrap()];
+    let _process = Process::serve_with(&admin, &mut unlatch(&args));
+    assert_eq!(policy(&admin), "random");
+    write("round-robin");
+    let end = Instant::now() + DEADLINE;
+    while policy(&admin) != "round-robin" {
+        assert!(Instant::now() < end, "the file must be read again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -56,6 +56,13 @@ pub(super) const KEYS: &[Key] = &[
     ),
     one("dns-ttl-max", "DUR", "60s", "The same, but not later, dns-ttl-min to 24h"),
     Key {
+        name: "watch-config",
+        value: "BOOL",
+        default: "false",
+        arity: Arity::Switch,
+        help: "Read the file of --config again when it changes, as SIGHUP does",
+    },
+    Key {
         name: "model-alias",
         value: "ALIAS:MODEL",
         default: "",
