@@ -138,7 +138,7 @@ impl Translator<'_> {
                 let message = "needs --static-model-types, by which engines are asked";
                 return Err(ConfigError::at(&setting.source, message));
             }
-            let every = interval.map_or(Ok("60s".to_owned()), seconds)?;
+            let every = interval.map_or_else(|| Ok("60s".to_owned()), seconds)?;
             self.notice("static-backend-health-checks", &format!("--inference-probe {every}"));
             self.set("inference-probe", every, interval.unwrap_or(setting))?;
         }
