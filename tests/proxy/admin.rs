@@ -248,3 +248,34 @@ fn subscribers_beyond_the_bound_are_refused_and_a_place_comes_free() {
     open.pop();
     wait::until("the place of one who left is free", || subscribe().1 == "HTTP/1.1 200");
 }
+
+#[test]
+fn an_engine_put_to_sleep_by_its_id_gets_nothing_until_it_is_woken() {
+    let (sleeper, other) = (Backend::ok(), Backend::ok());
+    let (mut config, _dir) = with_token(&[sleeper.addr(), other.addr()]);
+    // Its metrics say nothing of sleep, so no scrape may end it.
+    sleeper.say("vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n");
+    config.policy.scrape_interval = std::time::Duration::from_millis(20);
+    let router = start(config);
+    let id = status(&router, 0)["engine_id"].as_str().unwrap().to_owned();
+    let path = format!("/sleep?level=1&id={id}");
+    assert_eq!(call(&router, "POST", &path, "", "").status, 401, "it changes something");
+    assert_eq!(status(&router, 0)["state"], "ready");
+    assert_eq!(change(&router, "POST", &path, "").0, 200);
+    assert_eq!(sleeper.only().line(), "POST /sleep?level=1 HTTP/1.1");
+    assert_eq!(status(&router, 0)["state"], "asleep");
+    let scraped = sleeper.probes().len();
+    wait::until("it is scraped again", || sleeper.probes().len() > scraped + 6);
+    for _ in 0..6 {
+        assert_eq!(ask(router.addr(), chat()).status, 200);
+    }
+    assert_eq!((sleeper.received().len(), other.received().len()), (1, 6));
+    assert_eq!(call(&router, "GET", &format!("/is_sleeping?id={id}"), "", "").status, 200);
+    assert_eq!(change(&router, "POST", &format!("/wake_up?id={id}"), "").0, 200);
+    wait::until("it gets requests again", || {
+        assert_eq!(ask(router.addr(), chat()).status, 200);
+        sleeper.received().len() > 3
+    });
+    assert_eq!(change(&router, "POST", "/sleep?id=0000000000000000", "").0, 404);
+    assert_eq!(change(&router, "POST", "/sleep", "").0, 404, "no engine is named");
+}

@@ -220,6 +220,8 @@ impl Source {
 
     fn backend(&self, target: &Target) -> Option<BackendStatus> {
         let snapshot = self.ledger.snapshot(target.id)?;
+        let mut heard = target.heard();
+        heard.asleep |= target.is_put_to_sleep();
         Some(BackendStatus {
             id: target.id,
             url: target.url.clone(),
@@ -227,7 +229,7 @@ impl Source {
             snapshot,
             placed: self.metrics.placed_at(target.id),
             backoff_until: target.backoff_until(),
-            heard: target.heard(),
+            heard,
             held_against: target.vitals.verdict().cause,
             scrape_failures: ScrapeFailure::ALL.map(|why| target.scrape_failures(why)),
             kernel: self.account.kernel_row(target.id),

@@ -15,6 +15,8 @@ use router_policy::BackendId;
 use super::fleet::{Change, Fleet, OPERATOR, Refused};
 use super::reload::{self, Reload, ReloadError};
 use super::{RunningRouter, backends};
+use crate::account::Ledger;
+use crate::backends::sleep::{SleepOrder, carry_out};
 use crate::backends::{Registry, Relay, RelayError};
 use crate::config::BackendConfig;
 use crate::observe::admin::{Operate, OperateError, Operation, Reloaded};
@@ -24,6 +26,7 @@ pub(super) struct Operations {
     changes: Arc<Changes>,
     registry: Arc<Registry>,
     relay: Arc<Relay>,
+    ledger: Arc<Ledger>,
 }
 
 struct Changes {
@@ -42,7 +45,8 @@ impl Operations {
             reload: Arc::clone(&router.reload),
             one_at_a_time: Mutex::new(()),
         };
-        Self { changes: Arc::new(changes), registry, relay: Arc::new(relay) }
+        let ledger = Arc::clone(&router.ledger);
+        Self { changes: Arc::new(changes), registry, relay: Arc::new(relay), ledger }
     }
 
     fn change<T: Send + 'static>(
@@ -89,9 +93,15 @@ impl Operate for Operations {
 
     fn ask(&self, id: BackendId, request: Request<Bytes>) -> Operation<Response<Bytes>> {
         let (target, relay) = (self.registry.get(id), Arc::clone(&self.relay));
+        let (ledger, order) =
+            (Arc::clone(&self.ledger), SleepOrder::of(request.method(), request.uri().path()));
         Box::pin(async move {
             let target = target.ok_or(OperateError::NoSuchBackend)?;
-            Ok(relay.ask(target, request).await?)
+            let call = relay.ask(Arc::clone(&target), request);
+            Ok(match order {
+                Some(order) => carry_out(order, &target, &*ledger, call).await?,
+                None => call.await?,
+            })
         })
     }
 }

@@ -16,6 +16,7 @@ pub mod registry;
 pub mod relay;
 pub mod resolve;
 pub mod scrape;
+pub mod sleep;
 pub mod vitals;
 pub mod watch;
 

@@ -62,6 +62,8 @@ struct Found {
     refuses_since: AtomicU64,
     /// Until when the engine asked to be left alone, nanoseconds.
     rest_until: AtomicU64,
+    /// When an operator put it to sleep, nanoseconds; 0 = it is awake, `u64::MAX` = it is being told.
+    slept_at: AtomicU64,
     process_start: Mutex<Option<f64>>,
 }
 
@@ -183,6 +185,37 @@ impl Target {
             vitals,
             found: Arc::default(),
         }
+    }
+
+    /// An operator tells it to sleep.
+    pub fn falls_asleep(&self) {
+        self.found.slept_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// An operator told it to sleep, and it does.
+    pub fn sleeps(&self, now: Nanos) {
+        self.found.slept_at.store(now.0.max(1), Ordering::Relaxed);
+    }
+
+    /// It is awake, or gone: another one may come back.
+    pub fn wakes(&self) {
+        self.found.slept_at.store(0, Ordering::Relaxed);
+    }
+
+    /// It was asked at a time and says that it is awake: somebody woke it if it slept then.
+    pub fn seen_awake(&self, asked: Nanos) {
+        let slept_at = self.found.slept_at.load(Ordering::Relaxed);
+        if slept_at < asked.0 {
+            // Told to sleep meanwhile: that is the newer word.
+            let (newer, older) = (Ordering::Relaxed, Ordering::Relaxed);
+            let _newer = self.found.slept_at.compare_exchange(slept_at, 0, newer, older);
+        }
+    }
+
+    /// Whether it sleeps by an operator's order, or is about to.
+    #[must_use]
+    pub fn is_put_to_sleep(&self) -> bool {
+        self.found.slept_at.load(Ordering::Relaxed) != 0
     }
 
     /// The same, of a model for something.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use router_policy::{Report, Signal, Why};
+use router_policy::{Nanos, Report, Signal, Why};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
@@ -43,6 +43,8 @@ pub struct Scraper {
     asleep: bool,
     seats: Option<Signal<u32>>,
     started: Option<Instant>,
+    /// When the last question began.
+    asked: Nanos,
     /// Tokens of prompts that it has counted.
     counted: Option<f64>,
     said: Option<Finding>,
@@ -73,6 +75,7 @@ impl Scraper {
             asleep: false,
             seats: None,
             started: None,
+            asked: Nanos::default(),
             counted: None,
             said: None,
             target,
@@ -98,12 +101,14 @@ impl Scraper {
         (self.engine, self.path) = (self.target.metrics.engine, usual_path(&self.target));
         self.may_move = may_move(&self.target);
         self.said = None;
+        self.target.wakes();
         self.target.set_heard(Heard { engine: self.engine, problem: Some(why.to_owned()), asleep: false });
     }
 
     /// Asks the engine; `prober` asks where requests go. Dropping the future closes the connection.
     pub async fn scrape(&mut self, prober: &mut Prober) -> Scraped {
         self.started = Some(Instant::now());
+        self.asked = clock::now();
         // Names are sought only while something is wrong, or may be.
         let with_names = self.said != Some(Finding::Complete);
         let mut answer = self.read(prober, with_names).await;
@@ -169,6 +174,9 @@ impl Scraper {
         self.engine = parsed.engine.or(self.engine);
         let falls_asleep = parsed.awake == Some(false) && !self.asleep;
         self.asleep = parsed.awake.map_or(self.asleep, |awake| !awake);
+        if parsed.awake == Some(true) {
+            self.target.seen_awake(self.asked);
+        }
         let is_restart = self.is_restart(parsed.process_start_seconds, parsed.counted);
         let report = Report { seats: self.seats(prober).await, ..parsed.report.clone() };
         Scraped { report, lost_cache: is_restart || falls_asleep, is_restart, text: Ok(parsed) }

@@ -260,7 +260,8 @@ impl Watcher {
     fn tell_ready(&mut self, target: &Target) {
         let is_hoped_for = target.has_configured_model && self.state == State::New;
         let serves = (self.served && self.away.is_none()) || is_hoped_for;
-        self.was_ready = serves && !self.scraper.is_asleep() && target.may_try(clock::now());
+        let is_asleep = self.scraper.is_asleep() || target.is_put_to_sleep();
+        self.was_ready = serves && !is_asleep && target.may_try(clock::now());
         self.sink.ready(target.id, self.was_ready);
     }
 

@@ -62,6 +62,17 @@ impl Id<'_> {
 pub(super) const PATHS: &str = "/, /events, /metrics, /status, /healthz, /readyz, /reload, /backends, /backends/ID, and below \
                                 /backends/ID: drain, undrain, sleep, wake_up, is_sleeping, engine/PATH";
 
+/// The engine that a call of the vLLM production stack names by `id` in its query, and the rest of that; `None` for
+/// any other call.
+pub(super) fn engine_id<'q>(path: &str, query: &'q str) -> Option<(&'q str, String)> {
+    if !["/sleep", "/wake_up", "/is_sleeping"].contains(&path) {
+        return None;
+    }
+    let id = query.split('&').find_map(|pair| pair.strip_prefix("id="))?;
+    let rest: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("id=")).collect();
+    Some((id, rest.join("&")))
+}
+
 impl<'a> Route<'a> {
     /// What a path names.
     pub(super) fn of(path: &'a str) -> Option<Self> {
