@@ -21,7 +21,8 @@ use crate::commands::replay::ReplayArgs;
 use crate::commands::status::StatusArgs;
 #[cfg(feature = "top")]
 use crate::commands::top::TopArgs;
-use crate::config::production_stack::dynamic::{self, Format};
+use crate::config::document::Notation;
+use crate::config::production_stack::dynamic;
 use crate::config::production_stack::{self, FLAGS, Flag, Given, Takes};
 use crate::config::resolve::{Host, resolve};
 use crate::config::settings::{Arity, KEYS, Key, Settings, Source};
@@ -151,12 +152,12 @@ impl ServeArgs {
         for flag in FLAGS.iter().filter(|flag| !flag.is_shared()) {
             let Some(text) = matches.get_one::<String>(flag.name) else { continue };
             self.theirs.add(flag, text.clone(), Source::Flag(flag.name));
-            let format = match flag.name {
-                "dynamic-config-json" => Format::Json,
-                "dynamic-config-yaml" => Format::Yaml,
+            let notation = match flag.name {
+                "dynamic-config-json" => Notation::Json,
+                "dynamic-config-yaml" => Notation::Yaml,
                 _ => continue,
             };
-            if self.dynamic.replace(dynamic::File { path: text.into(), format }).is_some() {
+            if self.dynamic.replace(dynamic::File { path: text.into(), notation }).is_some() {
                 let message = "--dynamic-config-json and --dynamic-config-yaml exclude each other\n";
                 return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
             }

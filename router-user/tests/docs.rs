@@ -17,6 +17,28 @@ fn the_table_of_settings_is_the_programs_own() {
     assert_eq!(found, expected, "write these rows into docs/configuration.md:\n{}", expected.join("\n"));
 }
 
+/// Flags of the vLLM production stack that are taken have a row of the page on it, with the key they are here.
+#[test]
+fn the_migration_page_has_every_flag_that_is_taken() {
+    use router_user::config::production_stack::{FLAGS, Means};
+    let text = include_str!("../../docs/migration-production-stack.md");
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `--")).collect();
+    for flag in &FLAGS {
+        let word = format!("--{}", flag.name);
+        let is_named = |row: &&&str| row.split(|c: char| c == '`' || c.is_whitespace()).any(|w| w == word);
+        let row = rows.iter().find(is_named);
+        match flag.means {
+            Means::Lacking(_) => assert_eq!(row, None, "{word} is not taken"),
+            Means::NoEffect(_) => assert!(row.is_some(), "{word} has no row"),
+            Means::Ours(key) => {
+                let row = row.unwrap_or_else(|| panic!("{word} has no row"));
+                let is_option = key == "backend";
+                assert!(is_option || row.contains(&format!("--{key}")), "{word}: --{key} is not in {row}");
+            }
+        }
+    }
+}
+
 /// Names of ours in a text: what a rule or a page builds on.
 fn metrics(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
@@ -69,4 +91,22 @@ fn container_and_unit_have_the_same_three_capabilities() {
     assert!(!compose.contains("privileged: true"));
     let unit = include_str!("../../packaging/unlatch.service");
     assert_eq!(unit.matches("=CAP_BPF CAP_NET_ADMIN CAP_PERFMON\n").count(), 2);
+}
+
+#[test]
+fn lists_of_backends_are_what_the_program_reads() {
+    use router_user::config::backends_file::parse;
+    let text = include_str!("../../docs/discovery.md");
+    let blocks: Vec<(&str, &str)> = text
+        .split("```")
+        .skip(1)
+        .step_by(2)
+        .map(|block| block.split_once('\n').expect("a block has a notation"))
+        .collect();
+    assert_eq!(blocks.iter().map(|(notation, _)| *notation).collect::<Vec<_>>(), ["toml", "json", "yaml"]);
+    for (notation, list) in blocks {
+        let path = format!("b.{notation}");
+        let read = parse(path.as_ref(), list, &|_| Err(std::io::ErrorKind::NotFound.into()));
+        assert_eq!(read.unwrap_or_else(|error| panic!("{error}")).len(), 2, "{notation}");
+    }
 }

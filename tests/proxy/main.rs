@@ -29,6 +29,7 @@ mod memory;
 mod model_names;
 mod names;
 mod own;
+mod production_stack;
 mod records;
 mod reports;
 mod reports_large;

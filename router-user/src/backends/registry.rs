@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -14,7 +14,7 @@ use super::engine_id::EngineId;
 use super::health::Rules;
 use super::metrics_text::Engine;
 use super::vitals::Vitals;
-use crate::config::{HEALTH_PATH, HealthConfig, ProbeConfig};
+use crate::config::{HEALTH_PATH, HealthConfig, ModelType, ProbeConfig};
 
 /// One engine as the data plane needs it.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct Target {
     pub authorization: Option<hyper::header::HeaderValue>,
     /// Configured model (it makes the engine ready without being asked).
     pub has_configured_model: bool,
+    /// What its model is for, if that is configured.
+    pub model_type: Option<ModelType>,
     /// Where it tells its load.
     pub metrics: MetricsAt,
     /// Where it tells how it does.
@@ -49,6 +51,7 @@ pub struct Target {
 /// What was found of an engine, whatever is configured of it.
 #[derive(Debug, Default)]
 struct Found {
+    is_cut: AtomicBool,
     /// A model that it serves, as it lists.
     first_model: Mutex<Option<String>>,
     heard: Mutex<Heard>,
@@ -174,11 +177,18 @@ impl Target {
             base_path,
             authorization,
             has_configured_model,
+            model_type: None,
             metrics,
             health: HealthAt::default(),
             vitals,
             found: Arc::default(),
         }
+    }
+
+    /// The same, of a model for something.
+    #[must_use]
+    pub fn with_type(self, model_type: Option<ModelType>) -> Self {
+        Self { model_type, ..self }
     }
 
     /// The same, with its metrics elsewhere.
@@ -194,8 +204,16 @@ impl Target {
         Self { found, vitals, ..self }
     }
 
-    /// Cuts what is in flight there.
-    pub fn cut(&self) {}
+    /// Whether what is in flight there is to be cut: its drain is over.
+    pub fn set_cut(&self, is_cut: bool) {
+        self.found.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// Whether what is in flight there is to be cut.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.found.is_cut.load(Ordering::Relaxed)
+    }
 
     /// The same, which tells elsewhere how it does.
     #[must_use]

@@ -1,7 +1,8 @@
 //! From a configured host to addresses, each its own backend.
 //!
 //! Of a name with addresses of both families those of IPv4 are taken: they are two ways to one engine, and an
-//! engine under two rows would be counted by halves. It is asked once; that addresses change is not noticed here.
+//! engine under two rows would be counted by halves. It is asked once, of the system's resolver: names of the
+//! configuration are [`crate::discovery`]'s to follow.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -86,7 +87,7 @@ pub fn target(id: BackendId, member: &Member) -> Result<Target, hyper::header::I
     let base_path = backend.base_path.clone();
     let is_configured = spec.model.is_some();
     let target = Target::new(id, spec.url.clone(), *addr, authority, base_path, authorization, is_configured);
-    Ok(target.with_metrics(metrics))
+    Ok(target.with_metrics(metrics).with_type(backend.types.first().copied()))
 }
 
 fn authority_at(host: &str, port: u16) -> Result<HeaderValue, hyper::header::InvalidHeaderValue> {

@@ -2,12 +2,15 @@
 //! again.
 
 use std::io::Write;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::{Router, RunningRouter};
+use crate::app::{Reload, Router, RunningRouter};
 use crate::cli::{EXIT_INTERNAL, EXIT_USAGE, ServeArgs};
+use crate::config::production_stack::dynamic::BYTES_MAX;
+use crate::discovery::file_watch::FileWatch;
 use crate::observe;
 use crate::shutdown::{Reloads, Signals};
 
@@ -18,6 +21,16 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// start; 70 internal.
 #[must_use]
 pub fn run(args: ServeArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error, EXIT_INTERNAL),
+    };
+    // Looked at before it is read, so that no change is missed.
+    let watch = args.dynamic.as_ref().map(|file| {
+        let mut watch = FileWatch::new(file.path.clone(), BYTES_MAX);
+        let _read_below = runtime.block_on(watch.changed());
+        watch
+    });
     let (config, notices) = match args.resolve_with_notices() {
         Ok(resolved) => resolved,
         Err(error) => return fail(&error, EXIT_USAGE),
@@ -28,10 +41,6 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for notice in notices {
         tracing::info!("{notice}");
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error, EXIT_INTERNAL),
-    };
     let deadline = config.shutdown_deadline;
     // Before the router listens: a signal that comes early must drain too.
     let taken = runtime.block_on(async { Ok::<_, std::io::Error>((Signals::new()?, Reloads::new()?)) });
@@ -43,15 +52,17 @@ pub fn run(args: ServeArgs) -> ExitCode {
         Ok(router) => router,
         Err(error) => return fail(&error, error.exit_code()),
     };
-    runtime.block_on(serve(router, &mut signals, &mut reloads, deadline))
+    runtime.block_on(serve(router, &mut signals, &mut reloads, watch, deadline))
 }
 
 async fn serve(
     router: RunningRouter,
     signals: &mut Signals,
     reloads: &mut Reloads,
+    watch: Option<FileWatch>,
     deadline: Duration,
 ) -> ExitCode {
+    let mut follow = pin!(follow(watch, Arc::clone(router.reloader())));
     loop {
         tokio::select! {
             // A signal first: a failed worker is cut by the drain all the same.
@@ -62,6 +73,7 @@ async fn serve(
                 // What came of it is in the log.
                 let _logged = tokio::task::spawn_blocking(move || reload.reload()).await;
             }
+            () = &mut follow => {}
             () = failed(&router) => {
                 tracing::error!("a worker ended by itself");
                 return ExitCode::from(EXIT_INTERNAL);
@@ -84,6 +96,17 @@ async fn serve(
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Reads the configuration again each time a file of it changed; without one waits for ever.
+async fn follow(watch: Option<FileWatch>, reload: Arc<Reload>) {
+    let Some(mut watch) = watch else { return std::future::pending().await };
+    loop {
+        let _read_again = watch.changed().await;
+        let reload = Arc::clone(&reload);
+        // What came of it is in the log.
+        let _logged = tokio::task::spawn_blocking(move || reload.reload()).await;
+    }
 }
 
 /// Ends when a worker did.

@@ -12,13 +12,11 @@ use super::backends_file::BYTES_MAX;
 use super::settings::{ConfigError, Key, Setting, Settings, Source};
 use super::{
     BackendConfig, BackendsFile, Compat, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode,
-    Limits, LogConfig, LogFormat, LogLevel, ProbeConfig, ProbeKind, StateConfig, backend, values,
+    Limits, LogConfig, LogFormat, LogLevel, ProbeConfig, StateConfig, backend, model_alias, values,
 };
 use crate::backends::health::Rules;
 use crate::edge::Prefix;
 
-/// Aliases of models at most.
-const MODEL_ALIASES_MAX: usize = 1024;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const SAVES: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
@@ -82,11 +80,8 @@ pub fn resolve(settings: &Settings, host: &Host<'_>) -> Result<Config, ConfigErr
         backends: backends(settings, host)?,
         backends_files: backends_files(settings, host)?,
         dns: dns(&s)?,
-        model_aliases: model_aliases(settings)?,
+        model_aliases: model_alias::read(settings)?,
         policy,
-        probes: s.read("probe", |t| {
-            values::choice(t, &[("models", ProbeKind::Models), ("inference", ProbeKind::Inference)])
-        })?,
         workers: s.optional("workers", |t| values::integer(t, 1..=1024))?.map_or(host.cores, to_usize),
         kernel: KernelConfig {
             mode: s.read("kernel", |t| values::choice(t, &modes))?,
@@ -240,37 +235,6 @@ fn backends_files(settings: &Settings, host: &Host<'_>) -> Result<Vec<BackendsFi
 
 fn compat(text: &str) -> Result<Compat, String> {
     values::choice(text, &[("vllm", Compat::Vllm)])
-}
-
-/// Names that stand for models. Of an alias given twice both must say the same; none stands for another.
-fn model_aliases(settings: &Settings) -> Result<Vec<(String, String)>, ConfigError> {
-    let mut all: Vec<(String, String)> = Vec::new();
-    for given in settings.all("model-alias") {
-        let error = |message: String| Err(ConfigError::at(&given.source, message));
-        let Some((alias, model)) = given.text.split_once(':').filter(|(a, m)| !a.is_empty() && !m.is_empty())
-        else {
-            return error(format!("`{}` is no alias:model", given.text));
-        };
-        let before = all.iter().find(|(known, _)| known == alias).map(|(_, model)| model.as_str());
-        if before.is_some_and(|before| before != model) {
-            return error(format!("`{alias}` stands for two models"));
-        }
-        if all.len() == MODEL_ALIASES_MAX {
-            return error(format!("more than {MODEL_ALIASES_MAX} aliases"));
-        }
-        if before.is_none() && alias != model {
-            all.push((alias.to_owned(), model.to_owned()));
-        }
-    }
-    if let Some((alias, model)) = all.iter().find(|(_, model)| all.iter().any(|(other, _)| other == model)) {
-        let source =
-            settings.all("model-alias").last().map_or(Source::Default("model-alias"), |g| g.source.clone());
-        return Err(ConfigError::at(
-            &source,
-            format!("`{alias}` stands for `{model}`, which is an alias itself"),
-        ));
-    }
-    Ok(all)
 }
 
 fn dns(s: &Reader<'_>) -> Result<DnsConfig, ConfigError> {

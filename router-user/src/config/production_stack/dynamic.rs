@@ -2,14 +2,12 @@
 //! `static_models` and `static_aliases` are tables themselves.
 //!
 //! Read whole or refused: an unknown key, a wrong kind of value and a key given twice are errors with file, line and
-//! key. Bounded by [`BYTES_MAX`] and by what the parsers allow of nesting and of YAML's aliases.
+//! key. Bounded by [`BYTES_MAX`] and by the depth of a [`document`](super::super::document).
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-
+use super::super::document::{Node, Notation, Value};
+use super::super::read_text;
 use super::super::settings::{ConfigError, Source};
 use super::flags::Flag;
 use super::{Given, Takes};
@@ -17,22 +15,13 @@ use super::{Given, Takes};
 /// Of a file at most.
 pub const BYTES_MAX: u64 = 1 << 20;
 
-/// How a file is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// By `--dynamic-config-json`.
-    Json,
-    /// By `--dynamic-config-yaml`.
-    Yaml,
-}
-
 /// A file of theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// Where.
     pub path: PathBuf,
     /// How it is written.
-    pub format: Format,
+    pub notation: Notation,
 }
 
 impl File {
@@ -41,16 +30,11 @@ impl File {
     /// # Errors
     /// It cannot be read, is larger than [`BYTES_MAX`], or as [`parse`].
     pub fn read(&self) -> Result<Given, ConfigError> {
-        use std::io::Read;
-        let error = |message: String| ConfigError { at: self.path.display().to_string(), message };
-        let mut text = String::new();
-        std::fs::File::open(&self.path)
-            .and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text))
-            .map_err(|e| error(format!("cannot read it: {e}")))?;
-        if text.len() as u64 > BYTES_MAX {
-            return Err(error(format!("it is larger than {BYTES_MAX} bytes")));
-        }
-        parse(&self.path, &text, self.format)
+        let text = read_text(&self.path, BYTES_MAX).map_err(|e| ConfigError {
+            at: self.path.display().to_string(),
+            message: format!("cannot read it: {e}"),
+        })?;
+        parse(&self.path, &text, self.notation)
     }
 }
 
@@ -58,23 +42,19 @@ impl File {
 ///
 /// # Errors
 /// What is wrong with it, with file, line and key.
-pub fn parse(path: &Path, text: &str, format: Format) -> Result<Given, ConfigError> {
-    let table = match format {
-        Format::Json => serde_json::from_str::<Value>(text).map_err(|e| (e.line(), e.to_string())),
-        Format::Yaml if text.trim().is_empty() => Ok(Value::Table(Vec::new())),
-        Format::Yaml => serde_saphyr::from_str::<Value>(text).map_err(|e| {
-            let line = e.location().map_or(1, |at| at.line() as usize);
-            (line, e.without_snippet().to_string())
-        }),
-    };
+pub fn parse(path: &Path, text: &str, notation: Notation) -> Result<Given, ConfigError> {
     let file = Text { path, text };
-    let table = table.map_err(|(line, message)| ConfigError::at(&file.line(line, ""), message))?;
-    let Value::Table(members) = table else {
-        return Err(ConfigError::at(&file.line(1, ""), "the file is no table of keys"));
+    let root =
+        notation.parse(text).map_err(|e| ConfigError::at(&file.line(e.line.unwrap_or(1), ""), e.message))?;
+    let members = match root.value {
+        // An empty file, or one of comments.
+        Value::Null => return Ok(Given::default()),
+        Value::Table(members) => once(members).map_err(|key| file.twice(&key))?,
+        _ => return Err(ConfigError::at(&file.line(1, ""), "the file is no table of keys")),
     };
     let mut given = Given::default();
-    for (key, value) in members {
-        file.take(&key, value, &mut given)?;
+    for (key, node) in members {
+        file.take(&key, node.value, &mut given)?;
     }
     Ok(given)
 }
@@ -96,29 +76,33 @@ impl Text<'_> {
             (_, Value::Null) => return Ok(()),
             ("static-models", Value::Table(models)) => return self.models(models, given),
             ("static-aliases", Value::Table(aliases)) => pairs(aliases).map_err(error)?,
-            (_, Value::Switch(on)) if flag.takes == Takes::Nothing => on.to_string(),
-            (_, Value::Text(text)) if flag.takes == Takes::Value => text,
+            (_, Value::Bool(on)) if flag.takes == Takes::Nothing => on.to_string(),
+            // YAML's truth values are texts.
+            (_, Value::Text(text)) if flag.takes == Takes::Nothing && ["true", "false"].contains(&&*text) => {
+                text
+            }
+            (_, Value::Text(text) | Value::Number(text)) if flag.takes == Takes::Value => text,
             (_, Value::List(entries)) if flag.takes == Takes::Value => list(entries).map_err(error)?,
-            (_, other) => return Err(error(format!("a value of kind {} is not allowed here", other.kind()))),
+            (_, other) => return Err(error(format!("{} is not allowed here", other.kind()))),
         };
         given.add(flag, text, source);
         Ok(())
     }
 
     /// Models with their backends, as three lists with an entry for each backend.
-    fn models(&self, models: Vec<(String, Value)>, given: &mut Given) -> Result<(), ConfigError> {
+    fn models(&self, models: Vec<(String, Node)>, given: &mut Given) -> Result<(), ConfigError> {
         let (mut urls, mut names, mut types) = (Vec::new(), Vec::new(), Vec::new());
-        for (model, value) in models {
+        for (model, node) in once(models).map_err(|key| self.twice(&key))? {
             let error = |key: &str, message: String| Err(ConfigError::at(&self.source(key), message));
-            let Value::Table(members) = value else {
+            let Value::Table(members) = node.value else {
                 return error(&model, "a model is a table with static_backends".to_owned());
             };
             if model.contains(',') {
                 return error(&model, "a model's name has no comma".to_owned());
             }
             let (mut of_model, mut kind) = (Vec::new(), None);
-            for (key, value) in members {
-                match (key.as_str(), value) {
+            for (key, node) in once(members).map_err(|key| self.twice(&key))? {
+                match (key.as_str(), node.value) {
                     ("static_backends", Value::List(entries)) => {
                         of_model = list(entries)
                             .map_err(|m| ConfigError::at(&self.source(&key), m))?
@@ -128,7 +112,7 @@ impl Text<'_> {
                     }
                     ("static_model_type", Value::Text(text)) => kind = Some(text),
                     ("static_backends" | "static_model_type", other) => {
-                        return error(&key, format!("a value of kind {} is not allowed here", other.kind()));
+                        return error(&key, format!("{} is not allowed here", other.kind()));
                     }
                     _ => return error(&key, format!("no such key of the model `{model}`")),
                 }
@@ -151,7 +135,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Where a key stands: the first line that begins with it, as neither parser says where a key of a table was.
+    /// Where a key stands: the first line that begins with it, as JSON's parser does not say where it was.
     fn source(&self, key: &str) -> Source {
         let begins = |line: &str| {
             let line = line.trim_start_matches(['{', ',', ' ', '\t', '"', '\'']);
@@ -161,23 +145,27 @@ impl Text<'_> {
         self.line(line, key)
     }
 
+    fn twice(&self, key: &str) -> ConfigError {
+        ConfigError::at(&self.source(key), "the key is given twice")
+    }
+
     fn line(&self, line: usize, key: &str) -> Source {
         Source::File { path: self.path.to_owned(), line: line.max(1), key: key.to_owned() }
     }
 }
 
 /// Entries as their flags have them: one text with commas.
-fn list(entries: Vec<Value>) -> Result<String, String> {
-    let texts = entries.into_iter().map(|entry| match entry {
+fn list(entries: Vec<Node>) -> Result<String, String> {
+    let texts = entries.into_iter().map(|entry| match entry.value {
         Value::Text(text) if !text.contains(',') => Ok(text),
         Value::Text(text) => Err(format!("`{text}`: an entry has no comma")),
-        other => Err(format!("an entry of kind {} is not allowed here", other.kind())),
+        other => Err(format!("{} is not allowed as an entry", other.kind())),
     });
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join(","))
 }
 
-fn pairs(aliases: Vec<(String, Value)>) -> Result<String, String> {
-    let texts = aliases.into_iter().map(|(alias, model)| match model {
+fn pairs(aliases: Vec<(String, Node)>) -> Result<String, String> {
+    let texts = aliases.into_iter().map(|(alias, node)| match node.value {
         Value::Text(model) if ![&alias, &model].iter().any(|t| t.contains(',')) && !alias.contains(':') => {
             Ok(format!("{alias}:{model}"))
         }
@@ -186,84 +174,14 @@ fn pairs(aliases: Vec<(String, Value)>) -> Result<String, String> {
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join(","))
 }
 
-/// A value of either format. Numbers are kept as texts.
-#[derive(Debug)]
-enum Value {
-    Null,
-    Switch(bool),
-    Text(String),
-    List(Vec<Self>),
-    /// In the order of the file, each key once.
-    Table(Vec<(String, Self)>),
-}
-
-impl Value {
-    const fn kind(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Switch(_) => "boolean",
-            Self::Text(_) => "text or number",
-            Self::List(_) => "list",
-            Self::Table(_) => "table",
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue)
-    }
-}
-
-struct AnyValue;
-
-impl<'de> Visitor<'de> for AnyValue {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a number, a boolean, a list or a table")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, on: bool) -> Result<Value, E> {
-        Ok(Value::Switch(on))
-    }
-
-    fn visit_u64<E>(self, n: u64) -> Result<Value, E> {
-        Ok(Value::Text(n.to_string()))
-    }
-
-    fn visit_i64<E>(self, n: i64) -> Result<Value, E> {
-        Ok(Value::Text(n.to_string()))
-    }
-
-    fn visit_f64<E>(self, n: f64) -> Result<Value, E> {
-        Ok(Value::Text(n.to_string()))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = seq.next_element()? {
-            entries.push(entry);
-        }
-        Ok(Value::List(entries))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut members = Vec::<(String, Value)>::new();
-        while let Some((key, value)) = map.next_entry::<String, Value>()? {
-            if members.iter().any(|(known, _)| *known == key) {
-                return Err(serde::de::Error::custom(format!("`{key}` is given twice")));
-            }
-            members.push((key, value));
-        }
-        Ok(Value::Table(members))
+/// Members whose keys come once.
+///
+/// # Errors
+/// The key that comes twice.
+fn once(members: Vec<(String, Node)>) -> Result<Vec<(String, Node)>, String> {
+    let is_known = |at: usize| members[..at].iter().any(|(key, _)| *key == members[at].0);
+    match (0..members.len()).find(|&at| is_known(at)) {
+        Some(at) => Err(members[at].0.clone()),
+        None => Ok(members),
     }
 }

@@ -1,11 +1,13 @@
 use std::path::Path;
+use std::time::Duration;
 
-use super::dynamic::{Format, parse};
+use super::dynamic::parse;
 use super::flags::{FLAGS, Flag, Means, Takes};
 use super::{Given, translate};
+use crate::config::Config;
+use crate::config::document::Notation;
 use crate::config::resolve::{Host, resolve};
 use crate::config::settings::{KEYS, Key, Settings, Source};
-use crate::config::{Config, ProbeKind};
 
 fn given(flags: &[(&str, &str)]) -> Given {
     let mut given = Given::default();
@@ -82,8 +84,18 @@ fn each_flag_becomes_a_setting() {
     check(&[("log-stats", "true"), ("service-discovery", "static"), ("request-rewriter", "noop")], &[]);
     check(
         &[TWO, ("static-model-types", "chat,chat"), ("static-backend-health-checks", "true")],
-        &["backend=http://a:1,types=chat", "backend=http://b:2,types=chat", "probe=inference"],
+        &["backend=http://a:1,types=chat", "backend=http://b:2,types=chat", "inference-probe=60s"],
     );
+}
+
+#[test]
+fn how_often_engines_are_asked_for_a_token_counts_only_where_they_are() {
+    let timing =
+        [("static-backend-health-check-interval", "5"), ("backend-health-check-timeout-seconds", "3")];
+    check(&timing, &["inference-probe-timeout=3s"]);
+    let asked =
+        [TWO, ("static-model-types", "chat,chat"), ("static-backend-health-checks", "true"), timing[0]];
+    assert!(settings(&given(&asked)).unwrap().contains(&"inference-probe=5s".to_owned()));
 }
 
 #[test]
@@ -228,61 +240,61 @@ static_aliases:
     "my-other-alias": "meta-llama/Llama-3.1-8B-Instruct"
 "#;
 
-fn read(text: &str, format: Format) -> Result<Given, String> {
-    parse(Path::new("d"), text, format).map_err(|e| e.to_string())
+fn read(text: &str, notation: Notation) -> Result<Given, String> {
+    parse(Path::new("d"), text, notation).map_err(|e| e.to_string())
 }
 
 #[test]
 fn both_dynamic_formats_give_backends_and_routing() {
-    let json = config(&read(JSON, Format::Json).unwrap());
+    let json = config(&read(JSON, Notation::Json).unwrap());
     assert_eq!((json.backends.len(), json.policy.policy.as_str()), (3, "round-robin"));
     assert_eq!(json.backends[1].spec.model.as_deref(), Some("meta-llama/Llama-3.1-8B-Instruct"));
     assert_eq!(json.model_aliases, [("my-alias".to_owned(), "meta-llama/Llama-3.1-8B-Instruct".to_owned())]);
-    let yaml = config(&read(YAML, Format::Yaml).unwrap());
+    let yaml = config(&read(YAML, Notation::Yaml).unwrap());
     let urls: Vec<_> = yaml.backends.iter().map(|b| b.spec.url.as_str()).collect();
     assert_eq!(urls, ["http://localhost:9001", "http://localhost:9003", "http://localhost:9002"]);
     let types: Vec<_> = yaml.backends.iter().map(|b| b.types[0].as_str()).collect();
     assert_eq!(types, ["completion", "completion", "chat"]);
     assert_eq!((yaml.policy.policy.as_str(), &*yaml.session_key), ("session", "x-user-id"));
-    assert_eq!((yaml.probes, yaml.model_aliases.len()), (ProbeKind::Inference, 2));
-    assert!(settings(&read("", Format::Yaml).unwrap()).unwrap().is_empty(), "an empty file says nothing");
+    assert_eq!((yaml.probe.inference, yaml.model_aliases.len()), (Some(Duration::from_secs(60)), 2));
+    assert!(settings(&read("", Notation::Yaml).unwrap()).unwrap().is_empty(), "an empty file says nothing");
 }
 
 #[test]
 fn flags_beat_the_dynamic_file() {
-    let both = given(&[("routing-logic", "roundrobin")]).over(read(YAML, Format::Yaml).unwrap());
+    let both = given(&[("routing-logic", "roundrobin")]).over(read(YAML, Notation::Yaml).unwrap());
     assert_eq!(config(&both).policy.policy.as_str(), "round-robin");
 }
 
 #[test]
 fn a_wrong_dynamic_file_is_refused_with_file_line_and_key() {
-    for (text, format, error) in [
-        ("{\n\"routing_logik\": \"x\"}", Format::Json, "d:2: routing_logik: no such key"),
-        ("a: 1\n", Format::Yaml, "d:1: a: no such key"),
-        ("routing-logic: roundrobin\n", Format::Yaml, "d:1: routing-logic: no such key"),
-        ("dynamic_config_json: x\n", Format::Yaml, "d:1: dynamic_config_json: no such key"),
-        ("\nstatic_backends: {a: b}\n", Format::Yaml, "d:2: static_backends: a value of kind table"),
+    for (text, notation, error) in [
+        ("{\n\"routing_logik\": \"x\"}", Notation::Json, "d:2: routing_logik: no such key"),
+        ("a: 1\n", Notation::Yaml, "d:1: a: no such key"),
+        ("routing-logic: roundrobin\n", Notation::Yaml, "d:1: routing-logic: no such key"),
+        ("dynamic_config_json: x\n", Notation::Yaml, "d:1: dynamic_config_json: no such key"),
+        ("\nstatic_backends: {a: b}\n", Notation::Yaml, "d:2: static_backends: a table is not allowed here"),
         (
             "static_backend_health_checks: 1\n",
-            Format::Yaml,
-            "d:1: static_backend_health_checks: a value of kind",
+            Notation::Yaml,
+            "d:1: static_backend_health_checks: a text is not allowed here",
         ),
         (
             "static_models:\n  m:\n    static_backend: []\n",
-            Format::Yaml,
+            Notation::Yaml,
             "d:3: static_backend: no such key of the model `m`",
         ),
-        ("static_models:\n  m: [x]\n", Format::Yaml, "d:2: m: a model is a table"),
-        ("[1]", Format::Json, "d:1: the file is no table"),
-        ("{\"a\":1", Format::Json, "d:1: EOF"),
-        ("a: [1\nb: }", Format::Yaml, "d:"),
-        ("{\"port\":1,\"port\":2}", Format::Json, "d:1: `port` is given twice"),
+        ("static_models:\n  m: [x]\n", Notation::Yaml, "d:2: m: a model is a table"),
+        ("[1]", Notation::Json, "d:1: the file is no table"),
+        ("{\"a\":1", Notation::Json, "d:1: EOF"),
+        ("a: [1\nb: }", Notation::Yaml, "d:"),
+        ("{\"port\":1,\"port\":2}", Notation::Json, "d:1: port: the key is given twice"),
     ] {
-        let message = read(text, format).unwrap_err();
+        let message = read(text, notation).unwrap_err();
         assert!(message.starts_with(error), "{message}");
     }
     let lacking =
-        read("\nk8s_port: 8000\nrouting_logic: roundrobin\ncallbacks: m.x\n", Format::Yaml).unwrap();
+        read("\nk8s_port: 8000\nrouting_logic: roundrobin\ncallbacks: m.x\n", Notation::Yaml).unwrap();
     let message = settings(&lacking).unwrap_err();
     assert!(message.contains("d:2: k8s_port") && message.contains("d:4: callbacks"), "{message}");
 }
@@ -293,8 +305,8 @@ fn hostile_dynamic_files_end_soon() {
     let bomb = (1..30).fold("a0: &a0 [x, x]\n".to_owned(), |text, n| {
         text + &format!("a{n}: &a{n} [*a{0}, *a{0}, *a{0}, *a{0}]\n", n - 1)
     });
-    for (text, format) in [(&*deep, Format::Json), (&*deep, Format::Yaml), (&*bomb, Format::Yaml)] {
-        let message = read(text, format).unwrap_err();
+    for (text, notation) in [(&*deep, Notation::Json), (&*deep, Notation::Yaml), (&*bomb, Notation::Yaml)] {
+        let message = read(text, notation).unwrap_err();
         assert!(message.len() < 1000, "{message}");
     }
 }

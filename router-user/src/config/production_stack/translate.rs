@@ -24,6 +24,7 @@ pub fn translate(given: &Given, ours: &Settings) -> Result<Translated, ConfigErr
     t.listen()?;
     t.discovery()?;
     t.backends()?;
+    t.probes()?;
     t.policy()?;
     t.times()?;
     t.logs()?;
@@ -123,6 +124,13 @@ impl Translator<'_> {
         ] {
             self.notice(name, here);
         }
+        Ok(())
+    }
+
+    /// Asking engines for a token: on or off, how often, and how long to wait.
+    fn probes(&mut self) -> Result<(), ConfigError> {
+        let given = self.given;
+        let interval = given.get("static-backend-health-check-interval");
         if given.is_on("static-backend-health-checks")
             && let Some(setting) = given.get("static-backend-health-checks")
         {
@@ -130,8 +138,17 @@ impl Translator<'_> {
                 let message = "needs --static-model-types, by which engines are asked";
                 return Err(ConfigError::at(&setting.source, message));
             }
-            self.set("probe", "inference".to_owned(), setting)?;
-            self.notice("static-backend-health-checks", "--probe inference");
+            let every = interval.map_or_else(|| Ok("60s".to_owned()), seconds)?;
+            self.notice("static-backend-health-checks", &format!("--inference-probe {every}"));
+            self.set("inference-probe", every, interval.unwrap_or(setting))?;
+        }
+        self.notice("static-backend-health-check-interval", "--inference-probe, where that is on,");
+        for name in ["backend-health-check-timeout-seconds", "static-backend-health-check-timeout-seconds"] {
+            if let Some(setting) = given.get(name) {
+                let timeout = seconds(setting)?;
+                self.notice(name, &format!("--inference-probe-timeout {timeout}"));
+                self.set("inference-probe-timeout", timeout, setting)?;
+            }
         }
         Ok(())
     }
@@ -173,19 +190,14 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Seconds without a unit; fractions too, as some of its versions take them.
     fn times(&mut self) -> Result<(), ConfigError> {
         for (theirs, ours) in
             [("engine-stats-interval", "scrape-interval"), ("request-stats-window", "request-stats-window")]
         {
             let Some(setting) = self.given.get(theirs) else { continue };
-            let text = setting.text.as_str();
-            if !text.parse::<f64>().is_ok_and(|n| n.is_finite() && n > 0.0) {
-                let message = format!("`{text}` is no number of seconds above 0");
-                return Err(ConfigError::at(&setting.source, message));
-            }
-            self.set(ours, format!("{text}s"), setting)?;
-            self.notice(theirs, &format!("--{ours} {text}s"));
+            let text = seconds(setting)?;
+            self.notice(theirs, &format!("--{ours} {text}"));
+            self.set(ours, text, setting)?;
         }
         Ok(())
     }
@@ -253,6 +265,15 @@ impl Translator<'_> {
             self.out.notices.push(format!("--{name} is {here} here"));
         }
     }
+}
+
+/// A number of seconds without a unit, with ours; fractions too, as some of its versions take them.
+fn seconds(setting: &Setting) -> Result<String, ConfigError> {
+    let text = setting.text.as_str();
+    if text.parse::<f64>().is_ok_and(|n| n.is_finite() && n > 0.0) {
+        return Ok(format!("{text}s"));
+    }
+    Err(ConfigError::at(&setting.source, format!("`{text}` is no number of seconds above 0")))
 }
 
 fn other_logic(name: &str) -> String {

@@ -16,6 +16,7 @@ use hyper::{Method, Request, StatusCode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use router_policy::BackendId;
 
 mod addition;
 pub(super) mod answer;
@@ -140,11 +141,16 @@ impl Admin {
 
     fn backend(&self, id: Id<'_>) -> Answer {
         let status = self.source.status();
-        let row = id.row();
-        match status.backends.iter().find(|b| Some(b.id) == row) {
+        match status.backends.iter().find(|b| id.names(b)) {
             Some(backend) => json(StatusCode::OK, &backend.json(status.now)),
             None => change::refused(&OperateError::NoSuchBackend),
         }
+    }
+
+    /// The row of a backend: the path says it, or the engine's id, which is looked up.
+    fn row(&self, id: Id<'_>) -> Option<BackendId> {
+        let looked_up = || self.source.status().backends.iter().find(|b| id.names(b)).map(|b| b.id);
+        id.row().or_else(|| id.engine().and_then(|_| looked_up()))
     }
 
     fn readyz(&self) -> Answer {

@@ -3,6 +3,9 @@
 use hyper::Method;
 use router_policy::BackendId;
 
+use crate::backends::EngineId;
+use crate::observe::status::BackendStatus;
+
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route<'a> {
@@ -30,15 +33,28 @@ pub(super) enum OfBackend<'a> {
     Engine(&'a str),
 }
 
-/// A backend as a path names it, not yet looked up.
+/// A backend as a path names it, by its row or its engine's id; not yet looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id<'a>(pub(super) &'a str);
 
 impl Id<'_> {
-    /// The row it names; any number of digits that is none is `None`.
+    /// The row that it is.
     pub(super) fn row(self) -> Option<BackendId> {
         let is_number = !self.0.is_empty() && self.0.len() <= 4 && self.0.bytes().all(|b| b.is_ascii_digit());
         is_number.then(|| self.0.parse().ok()).flatten().and_then(BackendId::new)
+    }
+
+    /// The engine's id that it is.
+    pub(super) fn engine(self) -> Option<EngineId> {
+        EngineId::parse(self.0)
+    }
+
+    /// Whether it names this one.
+    pub(super) fn names(self, backend: &BackendStatus) -> bool {
+        match self.row() {
+            Some(row) => row == backend.id,
+            None => self.engine() == Some(EngineId::of(&backend.url)),
+        }
     }
 }
 
