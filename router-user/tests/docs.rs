@@ -92,3 +92,21 @@ fn container_and_unit_have_the_same_three_capabilities() {
     let unit = include_str!("../../packaging/unlatch.service");
     assert_eq!(unit.matches("=CAP_BPF CAP_NET_ADMIN CAP_PERFMON\n").count(), 2);
 }
+
+#[test]
+fn lists_of_backends_are_what_the_program_reads() {
+    use router_user::config::backends_file::parse;
+    let text = include_str!("../../docs/discovery.md");
+    let blocks: Vec<(&str, &str)> = text
+        .split("```")
+        .skip(1)
+        .step_by(2)
+        .map(|block| block.split_once('\n').expect("a block has a notation"))
+        .collect();
+    assert_eq!(blocks.iter().map(|(notation, _)| *notation).collect::<Vec<_>>(), ["toml", "json", "yaml"]);
+    for (notation, list) in blocks {
+        let path = format!("b.{notation}");
+        let read = parse(path.as_ref(), list, &|_| Err(std::io::ErrorKind::NotFound.into()));
+        assert_eq!(read.unwrap_or_else(|error| panic!("{error}")).len(), 2, "{notation}");
+    }
+}

@@ -8,7 +8,7 @@
 //! output), [`routers`], [`permissions`], [`lost`] and [`kills`], [`tcx`] and [`tcx_ends`] (programs at devices),
 //! [`agent`] (the engine's host), [`agent_tcx`], [`agent_process`], [`inband`] and [`inband_hosts`], [`edge`] with
 //! [`hosts`] (the edge guard, between two network namespaces), [`edge_life`], [`edge_process`], and [`late_ends`] over
-//! [`wire`] (a network that holds packets back).
+//! [`wire`] (a network that holds packets back), and [`warm`] (a restart with a state).
 //! A case that cannot run prints `SKIP <name>: <reason>`. Invariant: a case leaves no program, pin, mount, cgroup
 //! or process behind, also when it panics: all hangs on the mount namespace and the cgroup, which go with it.
 #![allow(
@@ -61,5 +61,6 @@ mod tcx;
 mod tcx_ends;
 mod truth;
 mod upgrade;
+mod warm;
 mod wire;
 mod world;

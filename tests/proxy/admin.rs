@@ -111,6 +111,28 @@ fn backends_come_and_go_by_the_admin_plane() {
 }
 
 #[test]
+fn a_reload_takes_the_new_token_and_backends_whole_or_not_at_all() {
+    let (one, two) = (Backend::ok(), Backend::ok());
+    let (first, dir) = with_token(&[one.addr()]);
+    let file = dir.path().join("token");
+    let second = Config { backends: config(&[one.addr(), two.addr()]).backends, ..first.clone() };
+    let router = Router::start_from(first, Some(Box::new(move || Ok(second.clone())))).unwrap();
+    std::fs::write(&file, "short").unwrap();
+    let (status, error) = change(&router, "POST", "/reload", "");
+    assert_eq!((status, &error["error"]["code"]), (400, &"invalid".into()), "{error}");
+    assert_eq!(call(&router, "GET", "/backends/1", "", "").status, 404, "nothing changed");
+    std::fs::write(&file, "another-token-than-before").unwrap();
+    let (status, done) = change(&router, "POST", "/reload", "");
+    assert_eq!(
+        (status, &done["added"]),
+        (200, &serde_json::json!([format!("http://{}", two.addr())])),
+        "{done}"
+    );
+    assert_eq!(change(&router, "POST", "/reload", "").0, 401, "the old token is one no more");
+    assert_eq!(call(&router, "GET", "/backends/1", "", "").status, 200);
+}
+
+#[test]
 fn without_a_token_nobody_changes_anything_and_all_read() {
     let engine = Backend::ok();
     let router = start(config(&[engine.addr()]));

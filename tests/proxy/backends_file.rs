@@ -1,14 +1,18 @@
 //! Backends in a file that changes while the router serves.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use router_tests::backend::Backend;
 use router_tests::client::{ask, chat};
+use router_tests::dns::Dns;
 use router_tests::router::{config, metric};
 use router_tests::wait;
 use router_user::app::Router;
-use router_user::config::{BackendsFile, Config};
+use router_user::config::{BackendsFile, Config, ConfigError, DnsConfig, backend};
 
 fn with_file(path: &Path) -> Config {
     Config { backends_files: vec![BackendsFile::new(path.to_owned()).unwrap()], ..config(&[]) }
@@ -47,4 +51,50 @@ fn a_changed_file_changes_the_fleet_and_a_bad_one_nothing() {
     assert_eq!(first.received().len(), at_first, "what is no longer named gets nothing");
     replace(&path, "[]\n");
     wait::until("an empty list empties", || ask(router.addr(), chat()).status == 503);
+}
+
+/// What a reload adds joins before the reload is over, and it says so: an address, a file's list, a name.
+#[test]
+fn a_reload_takes_in_files_and_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("b.json");
+    let (dns, engines) = (Dns::start(), [Backend::ok(), Backend::ok(), Backend::ok()]);
+    let [first, in_file, by_name] = engines.each_ref().map(Backend::addr);
+    fs::write(&path, format!("[\"http://{in_file},model=m\"]")).unwrap();
+    dns.say_addresses("e.test", &[Ipv4Addr::LOCALHOST]);
+    let name = format!("http://e.test:{}", by_name.port());
+    let one = config(&[first]);
+    let more = Config {
+        backends: vec![backend::parse(&format!("{name},model=m"), &|_| Ok(String::new())).unwrap()],
+        dns: DnsConfig { servers: vec![dns.addr()], ..DnsConfig::default() },
+        ..with_file(&path)
+    };
+    let next: Arc<Mutex<Result<Config, ConfigError>>> = Arc::new(Mutex::new(Ok(one.clone())));
+    let read = Arc::clone(&next);
+    let router = Router::start_from(one.clone(), Some(Box::new(move || read.lock().clone()))).unwrap();
+    let reload = || router.reloader().reload().unwrap().change;
+    assert!(reload().is_empty(), "the same again is no change");
+
+    *next.lock() = Ok(more);
+    let change = reload();
+    let mut added = change.added;
+    added.sort();
+    let mut wanted = vec![format!("http://{in_file}"), name.clone()];
+    wanted.sort();
+    assert_eq!((added, change.leaving), (wanted, vec![format!("http://{first}")]));
+    wait::until("both get requests", || {
+        assert_eq!(ask(router.addr(), chat()).status, 200);
+        engines[1..].iter().all(|engine| !engine.received().is_empty())
+    });
+    assert_eq!(engines[0].received().len(), 0);
+
+    *next.lock() = Err(ConfigError { at: "u.toml:1".to_owned(), message: "no such key".to_owned() });
+    assert!(router.reloader().reload().is_err());
+    assert_eq!(ask(router.addr(), chat()).status, 200, "what cannot be used changes nothing");
+    *next.lock() = Ok(one);
+    let mut left = reload().leaving;
+    left.sort();
+    let mut wanted = vec![format!("http://{in_file}"), name];
+    wanted.sort();
+    assert_eq!(left, wanted, "a file that is no longer named takes its list along");
 }

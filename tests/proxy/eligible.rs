@@ -18,6 +18,7 @@ enum Ineligible {
     Dead,
     Full,
     OtherModel,
+    Draining,
 }
 
 fn body(stream: bool, text: &str, bytes: usize) -> String {
@@ -54,6 +55,7 @@ fn configured(engines: &[Backend; 3], why: Ineligible) -> Config {
         }
         Ineligible::Full => c.max_in_flight = Some(1),
         Ineligible::OtherModel => c.model = Some("other".into()),
+        Ineligible::Draining => {}
     }
     config
 }
@@ -82,10 +84,10 @@ fn find_dead(router: &RunningRouter) {
     wait_idle(router);
 }
 
-/// R09. (There is no draining to try besides.)
+/// R09.
 #[test]
 fn r09_a_backend_that_is_no_candidate_changes_nothing_among_the_others() {
-    for why in [Ineligible::Dead, Ineligible::Full, Ineligible::OtherModel] {
+    for why in [Ineligible::Dead, Ineligible::Full, Ineligible::OtherModel, Ineligible::Draining] {
         let gate = Gate::default();
         let engines: [Backend; 3] = std::array::from_fn(|row| engine(row, &gate));
         let router = start(configured(&engines, why));
@@ -103,6 +105,10 @@ fn r09_a_backend_that_is_no_candidate_changes_nothing_among_the_others() {
                 fills = Some(router.ledger().pick_forced(&RequestShape::unshaped(), c_id).unwrap());
             }
             Ineligible::OtherModel => alive = Some(c),
+            Ineligible::Draining => {
+                alive = Some(c);
+                router.fleet().drain(c_id, None).unwrap();
+            }
         }
         let at_c = u32::from(fills.is_some());
         let streams = ten_streams(&router);

@@ -1,6 +1,7 @@
 //! The set of engines changes while the router serves: nothing in flight notices, nothing is left behind.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use router_policy::BackendId;
 use router_tests::backend::Backend;
@@ -158,4 +159,17 @@ fn an_operator_adds_and_removes() {
     assert_eq!(shown(&router).len(), 2, "a reload leaves what operators added");
     router.fleet().remove(BackendId::new(1).unwrap(), None).unwrap();
     wait::until("it leaves", || shown(&router).len() == 1);
+}
+
+#[test]
+fn the_deadline_of_a_drain_cuts_visibly() {
+    let gate = Gate::default();
+    let engine = streaming(&gate);
+    let router = start(config(&[engine.addr()]));
+    let (mut client, head) = begin(&router);
+    router.fleet().drain(BackendId::new(0).unwrap(), Some(Duration::from_millis(100))).unwrap();
+    let rest = client.body(head);
+    assert!(!rest.is_complete, "a cut answer never looks whole: {rest:?}");
+    wait::until("its count is given back", || in_flight(&router, 0) == 0);
+    gate.open();
 }

@@ -12,7 +12,13 @@ use router_tests::router::{config, metric, start, status, wait_idle};
 use router_tests::wait;
 
 /// Clients at once.
-const CLIENTS: usize = 300;
+const CLIENTS: usize = 200;
+
+/// Of all of them together.
+const REQUESTS: usize = 3 * CLIENTS;
+
+/// All of them are over by then, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// After a kill so long may pass until nobody is sent there.
 const MISSED_WITHIN: Duration = Duration::from_millis(50);
@@ -84,7 +90,7 @@ fn an_engine_killed_under_load_gets_nothing_more_and_every_end_is_visible() {
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                while sent.fetch_add(1, Ordering::SeqCst) < 4 * CLIENTS {
+                while sent.fetch_add(1, Ordering::SeqCst) < REQUESTS {
                     ends.count(&ask(to, post("/v1/chat/completions", body)));
                 }
             });
@@ -100,7 +106,10 @@ fn an_engine_killed_under_load_gets_nothing_more_and_every_end_is_visible() {
         let missed = killed.elapsed();
         std::thread::sleep(MISSED_WITHIN.saturating_sub(killed.elapsed()));
         let before = decided();
-        wait::until("all have been sent", || sent.load(Ordering::SeqCst) >= 4 * CLIENTS);
+        while sent.load(Ordering::SeqCst) < REQUESTS {
+            assert!(killed.elapsed() < PATIENCE, "{} were sent", sent.load(Ordering::SeqCst));
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let (late, failed) = (decided() - before, metric(&router, "unlatch_retries_total", "connect_failed"));
         println!(
             "{at_kill} in flight at the kill, missed after {missed:?}, {late} sent there later than 50 ms"
@@ -112,7 +121,7 @@ fn an_engine_killed_under_load_gets_nothing_more_and_every_end_is_visible() {
     });
     let [whole, errors, cut] = ends.counts();
     println!("whole {whole}, errors {errors}, cut {cut}");
-    assert_eq!(whole + errors + cut, 4 * CLIENTS);
+    assert_eq!(whole + errors + cut, REQUESTS);
     assert!(cut + errors <= CLIENTS, "only what was there was lost");
     wait_idle(&router);
     assert_eq!(status(&router, 1)["state"], "backed_off");

@@ -7,6 +7,7 @@
 pub mod backend;
 pub mod client;
 pub mod dns;
+pub mod exchange;
 pub mod fixture;
 pub mod process;
 pub mod router;

@@ -7,7 +7,9 @@ mod common;
 use common::{chat, ids, ready_pair};
 use proptest::prelude::*;
 use router_policy::prefix::{Copying, Held, Recalled, Trie, Walk};
-use router_policy::{BackendId, Nanos, Outcome, PolicyConfig, RequestShape, Taught, Usage};
+use router_policy::{
+    BackendId, Nanos, Outcome, PolicyConfig, Report, RequestShape, Signal, Taught, Usage, Why,
+};
 
 /// Chains over a small tree, so that prefixes are shared: block = hash of the path.
 fn chain(path: &[u8]) -> Vec<u128> {
@@ -247,4 +249,22 @@ fn what_was_taught_goes_on_and_what_is_known_better_stays() {
         taught.averages[..5],
         "own observations are the better ones"
     );
+}
+
+#[test]
+fn one_failed_question_does_not_shrink_what_an_engine_holds() {
+    let mut p = ready_pair(PolicyConfig::default(), 1);
+    let [id, _] = ids();
+    let told = |tokens| Report { kv_tokens: tokens, ..Report::default() };
+    let at = |seconds: f64| Nanos::from_secs_f64(seconds);
+    p.report(at(0.0), id, told(Signal::known(4_000_000, at(0.0))));
+    let prompts: Vec<Vec<u128>> = (0..200_u8).map(|n| chain(&[n; 100])).collect();
+    prompts.iter().for_each(|prompt| p.remember(id, prompt, 0));
+    let held = |p: &router_policy::Placement| p.snapshot(at(1.0), id).unwrap().index_blocks;
+    assert_eq!(held(&p), 20_000);
+    p.report(at(1.0), id, told(Signal::Unknown(Why::Unreachable)));
+    p.remember(id, &prompts[0], 0);
+    assert_eq!((held(&p), p.snapshot(at(1.0), id).unwrap().kv_tokens), (20_000, 4_000_000));
+    p.clear_cache(id);
+    assert_eq!(p.snapshot(at(1.0), id).unwrap().kv_tokens, 400_000, "another process may have another pool");
 }

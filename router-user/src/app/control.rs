@@ -65,6 +65,7 @@ pub(super) fn start(
         suspect_after: config.kernel.suspect_after,
         since: clock::now(),
         fleet: Arc::clone(&router.fleet),
+        sources: sources.clone(),
         data_plane: router.data_plane.listen(),
         metrics: Arc::clone(&requests),
     });
@@ -141,6 +142,7 @@ struct Source {
     suspect_after: std::time::Duration,
     since: Nanos,
     fleet: Arc<Fleet>,
+    sources: Sources,
     data_plane: Ending,
     metrics: Arc<RequestMetrics>,
 }
@@ -166,6 +168,7 @@ impl StatusSource for Source {
                 decisions: self.metrics.decisions_by_reason(),
                 ttft_buckets: self.metrics.ttft_buckets(),
             },
+            sources: self.sources.handle().status(),
             backends,
         }
     }

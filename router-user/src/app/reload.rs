@@ -11,6 +11,7 @@ use router_policy::PolicyName;
 use super::discover::Sources;
 use super::fleet::{Change, Fleet};
 use crate::config::{Config, ConfigError, Settings};
+use crate::error::chain;
 use crate::observe::admin::{AdminToken, TokenError};
 use crate::parse::Aliases;
 use crate::proxy::Shared;
@@ -57,29 +58,6 @@ pub struct Reloaded {
     pub needs_restart: Vec<&'static str>,
 }
 
-impl std::fmt::Display for Reloaded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Change { added, changed, leaving, refused } = &self.change;
-        let parts = [
-            ("added", added.join(", ")),
-            ("changed", changed.join(", ")),
-            ("draining to leave", leaving.join(", ")),
-            (
-                "refused",
-                refused.iter().map(|(url, why)| format!("{url} ({why})")).collect::<Vec<_>>().join(", "),
-            ),
-            ("keys that apply now", self.applied.join(", ")),
-            ("keys that need a restart", self.needs_restart.join(", ")),
-        ];
-        let said: Vec<_> = parts
-            .iter()
-            .filter(|(_, what)| !what.is_empty())
-            .map(|(name, what)| format!("{name}: {what}"))
-            .collect();
-        if said.is_empty() { f.write_str("nothing changed") } else { f.write_str(&said.join("; ")) }
-    }
-}
-
 /// Why nothing was reloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
@@ -90,8 +68,8 @@ pub enum ReloadError {
     #[error("the configuration cannot be used, nothing changed: {0}")]
     Config(#[from] ConfigError),
     /// There is no token in its file.
-    #[error("the admin token cannot be taken, nothing changed: {0}")]
-    Token(#[from] TokenError),
+    #[error("the admin token cannot be taken, nothing changed: {}", chain(.0))]
+    Token(TokenError),
 }
 
 impl std::fmt::Debug for Reload {
@@ -135,7 +113,7 @@ impl Reload {
         // One at a time; the later one reads the later file.
         let mut settings = self.settings.lock();
         let config = reread()?;
-        self.token.reload()?;
+        self.token.reload().map_err(ReloadError::Token)?;
         let (applied, needs_restart) =
             settings.differ(&config.settings).into_iter().partition(|key| is_at_once(key));
         self.fleet.set_drain_deadline(config.drain_deadline);

@@ -96,12 +96,13 @@ fn run(
     // Dropping the runtime drops its tasks, and with them the guards of what is still in flight.
 }
 
-/// Closes upstream connections that nobody takes, and those nobody will be answered on.
+/// Closes upstream connections that nobody takes, those nobody will be answered on, and those whose drain is over.
 async fn reap(proxy: &Proxy) {
     let mut ticks = tokio::time::interval(REAP_INTERVAL);
     loop {
         ticks.tick().await;
         proxy.upstream().pool().reap(clock::now());
         proxy.end_gone();
+        proxy.end_drained();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | sign | suspect | ejected |
 //! |---|---|---|
-//! | requests it failed in a row (5xx, answers it cut, requests left without a byte) | at half of `eject_failures` | at `eject_failures`; one on trial, two during slow start |
+//! | requests it failed in a row (5xx, answers it cut, requests left late without a byte) | at half of `eject_failures`, of the last kind at one | at `eject_failures`; one on trial, two during slow start |
 //! | their share of a window, from a least number on | | at `eject_ratio` |
 //! | no byte at all for longer than a request may wait | at the limit | at twice the limit |
 //! | probes without an answer in a row while no byte comes, or with a wrong one | | at `unhealthy_threshold` |
@@ -248,13 +248,15 @@ impl Health {
         self.failed_in_row = self.failed_in_row.saturating_add(1);
         self.window[0].failed = self.window[0].failed.saturating_add(1);
         let row = self.rules.eject_failures;
+        // A client that waited in vain says as much as a silence that was looked at.
+        let suspect_at = if cause == Cause::Unanswered { 1 } else { row.div_ceil(2) };
         let is_row = |least: u32| row > 0 && self.failed_in_row >= least;
         match self.state {
             State::HalfOpen(..) if row > 0 => self.eject(now, cause),
             State::SlowStart(_) if is_row(row.min(2)) => self.eject(now, cause),
             State::Ejected(..) => {}
             _ if is_row(row) || self.fails_too_much() => self.eject(now, cause),
-            State::Healthy | State::Suspect(..) if is_row(row.div_ceil(2)) => {
+            State::Healthy | State::Suspect(..) if is_row(suspect_at) => {
                 self.state = State::Suspect(cause, now + self.rules.eject_min);
             }
             _ => {}

@@ -42,6 +42,16 @@ fn failures_in_a_row_suspect_then_eject_then_a_trial_brings_it_back_slowly() {
 }
 
 #[test]
+fn one_client_that_waited_in_vain_makes_suspect() {
+    let mut h = health();
+    h.failed(at(1.0), Cause::Unanswered);
+    assert_eq!((word(&mut h, 1.0), h.cause()), ("suspect", Some(Cause::Unanswered)));
+    assert_eq!(word(&mut h, 6.0), "half_open");
+    h.answered(at(6.5), 1);
+    assert_eq!(word(&mut h, 6.5), "ready", "it was never ejected");
+}
+
+#[test]
 fn an_answer_ends_a_row_and_a_suspicion() {
     let mut h = health();
     for n in 0..40 {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -51,6 +51,7 @@ pub struct Target {
 /// What was found of an engine, whatever is configured of it.
 #[derive(Debug, Default)]
 struct Found {
+    is_cut: AtomicBool,
     /// A model that it serves, as it lists.
     first_model: Mutex<Option<String>>,
     heard: Mutex<Heard>,
@@ -236,8 +237,16 @@ impl Target {
         Self { found, vitals, ..self }
     }
 
-    /// Cuts what is in flight there.
-    pub fn cut(&self) {}
+    /// Whether what is in flight there is to be cut: its drain is over.
+    pub fn set_cut(&self, is_cut: bool) {
+        self.found.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// Whether what is in flight there is to be cut.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.found.is_cut.load(Ordering::Relaxed)
+    }
 
     /// The same, which tells elsewhere how it does.
     #[must_use]

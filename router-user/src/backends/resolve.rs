@@ -1,7 +1,8 @@
 //! From a configured host to addresses, each its own backend.
 //!
 //! Of a name with addresses of both families those of IPv4 are taken: they are two ways to one engine, and an
-//! engine under two rows would be counted by halves. It is asked once; that addresses change is not noticed here.
+//! engine under two rows would be counted by halves. It is asked once, of the system's resolver: names of the
+//! configuration are [`crate::discovery`]'s to follow.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -17,7 +17,7 @@ use router_policy::{BackendId, Models, Report, Signal, Trust, Why};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{ReportSink, WatchConfig, watch_all};
+use super::{Inference, ReportSink, WatchConfig, watch_all};
 use crate::backends::health::Rules;
 use crate::backends::{HealthAt, Mark, ScrapeFailure, Target};
 
@@ -420,4 +420,57 @@ async fn sockets_are_marked_before_they_connect() {
     let (_watch, told) = start(&target(addr, false), &WatchConfig { mark: Some(mark), ..config(10) });
     wait_until("reports", || told.reports.lock().len() > 3).await;
     assert_eq!(*marked.lock(), [(BackendId::new(5).unwrap(), false)], "one connection serves all questions");
+}
+
+/// The one question that a wedged engine does not answer; not asked while requests show that it lives.
+#[tokio::test]
+async fn an_inference_of_our_own_finds_a_wedged_engine_and_brings_it_back() {
+    let (listener, addr) = listen().await;
+    let script = Script::new(text(200, MODELS), text(404, ""));
+    *script.elsewhere.lock() = Some(("/base/v1/completions", Reply::Hang));
+    let _engine = serve(listener, Arc::clone(&script));
+    let target = target(addr, false);
+    let inference = Inference { interval: Duration::from_millis(20), timeout: Duration::from_millis(100) };
+    let config = WatchConfig { inference: Some(inference), ..config(10) };
+    let (_watch, told) = start(&target, &config);
+    wait_until("suspect", || told.trust.lock().contains(&"suspect")).await;
+    assert!(told.ready.lock().iter().all(|ready| *ready), "its models are listed all the while");
+    *script.elsewhere.lock() = Some(("/base/v1/completions", text(200, "{}")));
+    wait_until("trusted", || matches!(told.trust.lock().last(), Some(&"ready" | &"slow_start"))).await;
+    // Bytes of requests: no question is needed, from the one that may be on its way on.
+    let asked = || script.count("/base/v1/completions");
+    let begun = tokio::time::Instant::now();
+    let mut before = usize::MAX;
+    while begun.elapsed() < Duration::from_millis(300) {
+        target.vitals.saw_bytes();
+        if begun.elapsed() > Duration::from_millis(100) && before == usize::MAX {
+            before = asked();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(asked(), before, "a busy engine is left alone");
+}
+
+/// H06, over the wire: not ready while it loads; and an engine that served is trusted less, not taken away.
+#[tokio::test]
+async fn h06_a_probe_that_fails_in_a_row_is_told_as_trust_once_it_has_served() {
+    let (listener, addr) = listen().await;
+    let script = Script::new(text(200, MODELS), text(404, ""));
+    *script.elsewhere.lock() = Some(("/base/health", text(503, "{}")));
+    let _engine = serve(listener, Arc::clone(&script));
+    let key = HealthAt::default();
+    let target = Arc::new(plain_target(addr, true).with_health(key));
+    let (_watch, told) = start(&target, &config(10));
+    wait_until("rounds", || told.ready.lock().len() > 4).await;
+    assert!(told.ready.lock()[1..].iter().all(|ready| !ready), "it loads");
+    *script.elsewhere.lock() = Some(("/base/health", text(200, "OK")));
+    wait_until("ready", || told.ready.lock().last() == Some(&true)).await;
+    *script.elsewhere.lock() = Some(("/base/health", Reply::Login));
+    wait_until("another service", || told.ready.lock().last() == Some(&false)).await;
+    *script.elsewhere.lock() = Some(("/base/health", text(200, "OK")));
+    wait_until("ready", || told.ready.lock().last() == Some(&true)).await;
+    let before = told.ready.lock().len();
+    *script.elsewhere.lock() = Some(("/base/health", text(401, "")));
+    wait_until("ejected", || told.trust.lock().last() == Some(&"ejected")).await;
+    assert!(told.ready.lock()[before..].iter().all(|ready| *ready), "better it than nobody");
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use router_policy::{BackendSpec, PolicyConfig};
 
 use crate::account::suspect::SUSPECT_AFTER;
-use crate::backends::health::Rules;
 use crate::backends::metrics_text::Engine;
 use crate::edge::Prefix;
 
@@ -20,8 +19,11 @@ pub mod backends_file;
 pub mod document;
 pub mod file;
 mod keys;
+mod limits;
+mod log;
 mod model_alias;
 pub mod model_type;
+mod probe;
 pub mod production_stack;
 pub mod resolve;
 pub mod settings;
@@ -29,7 +31,10 @@ pub mod values;
 
 pub use admin::AdminListen;
 pub use backends_file::BackendsFile;
+pub use limits::Limits;
+pub use log::{LogConfig, LogFormat, LogLevel};
 pub use model_type::ModelType;
+pub use probe::{HEALTH_PATH, HealthConfig, ProbeConfig};
 pub use settings::{ConfigError, Settings};
 
 /// Reads a file of at most so many bytes.
@@ -143,61 +148,6 @@ pub enum Compat {
     Vllm,
 }
 
-/// What is logged, and how.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LogConfig {
-    /// From which level on.
-    pub level: LogLevel,
-    /// How a line looks.
-    pub format: LogFormat,
-}
-
-/// From which level on is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Nothing.
-    Off,
-    /// Someone must act.
-    Error,
-    /// Degraded.
-    Warn,
-    /// The life of the process.
-    #[default]
-    Info,
-    /// Each request.
-    Debug,
-    /// Each decision.
-    Trace,
-}
-
-impl LogLevel {
-    /// All levels.
-    pub const ALL: [Self; 6] = [Self::Off, Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
-
-    /// The level as flags and configuration write it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-}
-
-/// How a line of the log looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
 /// How names are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsConfig {
@@ -261,48 +211,6 @@ pub struct MetricsConfig {
     pub port: Option<u16>,
     /// Key sent there; `None` = the backend's, if the port is the backend's.
     pub key: Option<Secret>,
-}
-
-/// Where an engine tells how it does, as far as that is not as for all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HealthConfig {
-    /// The path, below the backend's.
-    pub path: Option<String>,
-    /// Statuses that are good.
-    pub statuses: Option<Vec<u16>>,
-}
-
-/// How all engines are probed and judged.
-#[derive(Clone, Debug)]
-pub struct ProbeConfig {
-    /// Path below each backend's; `None` = only models are asked.
-    pub path: Option<String>,
-    /// Statuses of it that are good.
-    pub statuses: Vec<u16>,
-    /// For an answer.
-    pub timeout: Duration,
-    /// From inference to inference of our own; `None` = there is none.
-    pub inference: Option<Duration>,
-    /// For its answer.
-    pub inference_timeout: Duration,
-    /// When engines are suspected, ejected and taken back.
-    pub rules: Rules,
-}
-
-/// The usual path, which an engine may lack.
-pub const HEALTH_PATH: &str = "/health";
-
-impl Default for ProbeConfig {
-    fn default() -> Self {
-        Self {
-            path: Some(HEALTH_PATH.to_owned()),
-            statuses: vec![200],
-            timeout: Duration::from_secs(2),
-            inference: None,
-            inference_timeout: Duration::from_secs(30),
-            rules: Rules::default(),
-        }
-    }
 }
 
 /// A text that is never printed.
@@ -415,65 +323,5 @@ pub struct EdgeConfig {
 impl Default for EdgeConfig {
     fn default() -> Self {
         Self { device: None, deny: Vec::new(), allow: Vec::new(), syn_rate: 100, syn_burst: 200 }
-    }
-}
-
-/// Bounds of the data plane.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// One request body; beyond it 413.
-    pub body_bytes_max: u64,
-    /// All request bodies held at once; beyond it 503.
-    pub bodies_total_bytes_max: u64,
-    /// Request line and headers; beyond it 431.
-    pub head_bytes_max: usize,
-    /// Time for a request's head to arrive.
-    pub head_timeout: Duration,
-    /// Client connections at once; beyond it new ones wait in the accept queue.
-    pub client_conns_max: usize,
-    /// Connecting to a backend.
-    pub connect_timeout: Duration,
-    /// Statuses of an engine after which another is asked.
-    pub retry_statuses: Vec<u16>,
-    /// Such retries per request, over time.
-    pub retry_budget: f64,
-    /// Times that a request is placed anew after a backend could not be reached or refused it.
-    pub reroutes_max: u8,
-    /// Longest silence within an answer, if there is a limit.
-    pub stream_idle_timeout: Option<Duration>,
-    /// Silence within a stream of events after which a comment is sent, if one is.
-    pub sse_keepalive: Option<Duration>,
-    /// Idle connections kept per backend and worker.
-    pub idle_conns_max: usize,
-    /// An idle connection is not reused after this long (uvicorn and llama.cpp close at 5 s).
-    pub idle_conn_age_max: Duration,
-    /// First back-off of a backend that refuses connections; doubles to the maximum.
-    pub backoff_min: Duration,
-    /// Longest back-off.
-    pub backoff_max: Duration,
-    /// Longest silence of an answer whose backend refuses connections, if there is a limit.
-    pub gone_stream_timeout: Option<Duration>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body_bytes_max: 64 << 20,
-            bodies_total_bytes_max: 1 << 30,
-            head_bytes_max: 64 << 10,
-            head_timeout: Duration::from_secs(30),
-            client_conns_max: 16_384,
-            connect_timeout: Duration::from_secs(5),
-            retry_statuses: vec![429, 503],
-            retry_budget: 0.2,
-            reroutes_max: u8::MAX,
-            stream_idle_timeout: Some(Duration::from_secs(600)),
-            sse_keepalive: None,
-            idle_conns_max: 256,
-            idle_conn_age_max: Duration::from_secs(4),
-            backoff_min: Duration::from_millis(250),
-            backoff_max: Duration::from_secs(10),
-            gone_stream_timeout: Some(Duration::from_secs(5)),
-        }
     }
 }

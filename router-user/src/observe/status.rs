@@ -11,7 +11,7 @@ use std::time::Duration;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use router_policy::prefix::TrieCounters;
-use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal};
+use router_policy::{BackendId, BackendSnapshot, Models, Nanos, PolicyName, Seats, Signal, Trust};
 use serde_json::{Value, json};
 
 use super::encode::{counters, gauges};
@@ -19,6 +19,7 @@ use super::reports;
 use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::health::Cause;
 use crate::backends::{EngineId, Heard, ScrapeFailure};
+use crate::discovery::SourceStatus;
 
 /// Where the state is read. Called for each answer of the admin listener, not for each request.
 pub trait StatusSource: Send + Sync {
@@ -43,6 +44,8 @@ pub struct Status {
     pub index: IndexStatus,
     /// What requests counted.
     pub requests: Requests,
+    /// Names and files that say which backends there are.
+    pub sources: Vec<SourceStatus>,
     /// The backends, in the order of their configuration.
     pub backends: Vec<BackendStatus>,
 }
@@ -203,7 +206,7 @@ impl Status {
             self.backends.iter().filter(|b| is_in(b)).map(|b| b.pool.as_str()).collect()
         };
         let stays = pools(|b| !b.drain.is_some_and(|drain| drain.is_leaving));
-        let ready = pools(|b| b.snapshot.ready && !b.snapshot.draining);
+        let ready = pools(|b| b.snapshot.ready && !b.snapshot.draining && b.snapshot.trust != Trust::Ejected);
         stays.difference(&ready).copied().collect()
     }
 
@@ -220,6 +223,7 @@ impl Status {
             "pools_without_ready": self.pools_without_ready(),
             "kernel": { "line": self.kernel.line, "attached": programs.collect::<serde_json::Map<_, _>>() },
             "index": { "blocks": self.index.blocks, "bytes": self.index.bytes },
+            "sources": self.sources.iter().map(source).collect::<Vec<_>>(),
             "backends": self.backends.iter().map(|b| b.json(self.now)).collect::<Vec<_>>(),
         })
     }
@@ -239,6 +243,19 @@ fn suspicion(suspicion: &Suspicion) -> Value {
         "sign": suspicion.sign.as_str(),
         "seconds": suspicion.seconds,
         "why": suspicion.to_string(),
+    })
+}
+
+fn source(source: &SourceStatus) -> Value {
+    let SourceStatus { name, size, changes, failures, cut, good_age, error } = source;
+    json!({
+        "name": name,
+        "size": size,
+        "changes": changes,
+        "failures": failures,
+        "cut": cut,
+        "good_age_seconds": good_age.map(|age| age.as_secs_f64()),
+        "error": error,
     })
 }
 

@@ -70,6 +70,7 @@ pub struct RequestMetrics {
     cancel: Histogram,
     retries_refused: Counter,
     gone_cut: Counter,
+    drain_cut: Counter,
     decision: Histogram,
     decisions: Family<Labels<3>, Counter>,
     request: Family<Labels<3>, Histogram, Buckets>,
@@ -135,6 +136,7 @@ impl RequestMetrics {
             cancel: Histogram::new(CANCEL_SECONDS),
             retries_refused: Counter::default(),
             gone_cut: Counter::default(),
+            drain_cut: Counter::default(),
             decision: Histogram::new(DECISION_SECONDS),
             decisions: Family::default(),
             request: Family::new_with_constructor(Buckets),
@@ -159,6 +161,8 @@ impl RequestMetrics {
         registry.register("unlatch_retries_refused", help, metrics.retries_refused.clone());
         let help = "Silent connections ended because their backend's port refuses connections";
         registry.register("unlatch_gone_connections_ended", help, metrics.gone_cut.clone());
+        let help = "Connections ended because the drain of their backend was over";
+        registry.register("unlatch_drain_connections_ended", help, metrics.drain_cut.clone());
         registry.register("unlatch_decision_seconds", "Choosing a backend", metrics.decision.clone());
         registry.register("unlatch_decisions", "Requests placed", metrics.decisions.clone());
         registry.register("unlatch_request_seconds", "From dispatch to the end", metrics.request.clone());
@@ -254,6 +258,11 @@ impl RequestMetrics {
     /// Silent connections to a backend whose port refuses connections were ended.
     pub fn gone_cut(&self, connections: usize) {
         self.gone_cut.inc_by(connections as u64);
+    }
+
+    /// Connections were ended because the drain of their backend was over.
+    pub fn drain_cut(&self, count: usize) {
+        self.drain_cut.inc_by(count as u64);
     }
 
     /// The router answered with an error itself.

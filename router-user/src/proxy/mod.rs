@@ -19,6 +19,7 @@ mod tunnel;
 mod usage;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
@@ -189,6 +190,14 @@ impl Proxy {
                     "ended silent answers of a backend that refuses connections"
                 );
             }
+        }
+    }
+
+    /// Ends all connections to backends whose drain is over. To be called every now and then; mostly one read a backend.
+    pub fn end_drained(&self) {
+        for target in self.shared.registry.all().iter().filter(|target| target.is_cut()) {
+            let ended = self.upstream.end_silent(target.id, Duration::ZERO);
+            self.shared.metrics.drain_cut(ended);
         }
     }
 

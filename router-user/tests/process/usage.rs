@@ -17,6 +17,8 @@ fn wrong_usage_is_64_and_names_it() {
         (&["serve", "--no-such-flag"][..], "--no-such-flag"),
         (&["serve", "--workers", "none"], "workers"),
         (&["serve", "--config", "/nowhere/unlatch.toml"], "/nowhere/unlatch.toml"),
+        (&["serve", "--backends-file", "/nowhere/b.yaml"], "/nowhere/b.yaml"),
+        (&["serve", "--backends-file", "/etc/hosts"], "/etc/hosts"),
         (&["fly"], "fly"),
     ] {
         let (code, stderr) = run(args);

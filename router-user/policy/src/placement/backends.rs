@@ -113,7 +113,12 @@ impl Placement {
         entry.foreign.on_report(now, total, ours);
         let decoding = entry.load.decoding();
         entry.load.seats.on_report(now, report.running, report.waiting, decoding);
-        entry.report = report.clone();
+        // A pool does not shrink because one question failed: what was told last stays, at its age.
+        let kv_tokens = match report.kv_tokens {
+            Signal::Unknown(_) => entry.report.kv_tokens,
+            told @ Signal::Known { .. } => told,
+        };
+        entry.report = Report { kv_tokens, ..report.clone() };
         self.changed(id);
         report
     }
@@ -121,5 +126,10 @@ impl Placement {
     /// Forgets what the backend is believed to hold (it restarted).
     pub fn clear_cache(&mut self, id: BackendId) {
         self.trie.clear(id);
+        if let Some(entry) = self.entry_mut(id) {
+            // Another process may be there, with another pool.
+            entry.report.kv_tokens = Signal::default();
+            self.changed(id);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It is done when the router has nothing in flight there and the kernel sees no request there that is not another
 //! process's. One that is to leave is then taken out of everything, its row last: that has to wait until no connection
-//! of the pool is open any more.
+//! of the pool is open any more. At its deadline what is left is cut, visibly for the clients.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,9 @@ use crate::backends::Target;
 
 /// How often it is looked whether a drain is done.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Workers look every 200 ms whom to cut, and clients must be told.
+const CUT_TIME: Duration = Duration::from_secs(2);
 
 /// How a backend stands in the fleet.
 pub(super) enum Standing {
@@ -91,8 +94,7 @@ impl Fleet {
             return Err(Refused::NotDraining);
         }
         tracing::info!(backend = entry.target.url, "draining no more");
-        entry.standing = Standing::Serving;
-        self.parts.ledger.draining(id, false);
+        self.serve_on(entry);
         Ok(())
     }
 
@@ -102,6 +104,13 @@ impl Fleet {
         if let Ok(Entry { standing: Standing::Draining(draining), .. }) = find(&mut state, id) {
             draining.until = Some(Instant::now() + deadline);
         }
+    }
+
+    /// It drains no more.
+    pub(super) fn serve_on(&self, entry: &mut Entry) {
+        entry.standing = Standing::Serving;
+        entry.target.set_cut(false);
+        self.parts.ledger.draining(entry.id, false);
     }
 
     /// It drains, and then follows `then`.
@@ -136,7 +145,8 @@ impl Fleet {
             if is_over && !draining.is_done && !std::mem::replace(&mut draining.is_cut, true) {
                 cut(&entry.target);
             }
-            if draining.then == Then::Leave && (draining.is_done || is_over) {
+            let is_late = draining.until.is_some_and(|until| now >= until + CUT_TIME);
+            if draining.then == Then::Leave && (draining.is_done || is_late) {
                 self.part(entry);
                 has_left = true;
             }
@@ -188,5 +198,5 @@ fn find(state: &mut State, id: BackendId) -> Result<&mut Entry, Refused> {
 /// What is in flight there ends now.
 fn cut(target: &Target) {
     tracing::warn!(backend = target.url, "the deadline of a drain cuts what is in flight there");
-    target.cut();
+    target.set_cut(true);
 }

@@ -80,8 +80,7 @@ impl Fleet {
     /// A member that is there already; true if it was configured anew. One that was to leave stays.
     pub(super) fn stay(&self, entry: &mut Entry, mut member: Member) -> bool {
         if entry.is_leaving() {
-            entry.standing = Standing::Serving;
-            self.parts.ledger.draining(entry.id, false);
+            self.serve_on(entry);
         }
         let (now, before) = (&mut member.config, &entry.member.config);
         if (&now.host, now.port, &now.base_path) == (&before.host, before.port, &before.base_path) {

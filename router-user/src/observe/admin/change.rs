@@ -39,7 +39,7 @@ impl Admin {
                 return self.ask_engine(id, parts, "/wake_up", body).await;
             }
             Route::Backend(id, what) => {
-                let Some(row) = id.row() else { return refused(&OperateError::NoSuchBackend) };
+                let Some(row) = self.row(id) else { return refused(&OperateError::NoSuchBackend) };
                 let deadline = match deadline(parts.uri.query()) {
                     Ok(deadline) => deadline,
                     Err(why) => {
@@ -79,7 +79,7 @@ impl Admin {
 
     /// Passes a request on to an engine: method, query, body and what they are; nothing else of the caller's.
     pub(super) async fn ask_engine(&self, id: Id<'_>, parts: &Parts, path: &str, body: Bytes) -> Answer {
-        let Some(row) = id.row() else { return refused(&OperateError::NoSuchBackend) };
+        let Some(row) = self.row(id) else { return refused(&OperateError::NoSuchBackend) };
         let target = match parts.uri.query() {
             Some(query) => format!("{path}?{query}"),
             None => path.to_owned(),

@@ -22,7 +22,7 @@ pub trait Operate: Send + Sync {
     /// one), which cuts the rest.
     fn remove(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()>;
 
-    /// Sends nothing new there. At the deadline (`None` = the configured one) what is still in flight is cut.
+    /// Sends nothing new there. At the deadline what is still in flight is cut; `None` = nothing is.
     fn drain(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()>;
 
     /// Takes back a drain.

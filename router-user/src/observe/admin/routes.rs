@@ -1,7 +1,10 @@
 //! Paths of the admin plane. Pure.
 
-use hyper::Method;
+use hyper::{Method, Uri};
 use router_policy::BackendId;
+
+use crate::backends::EngineId;
+use crate::observe::status::BackendStatus;
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +33,28 @@ pub(super) enum OfBackend<'a> {
     Engine(&'a str),
 }
 
-/// A backend as a path names it, not yet looked up.
+/// A backend as a path names it, by its row or its engine's id; not yet looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id<'a>(pub(super) &'a str);
 
 impl Id<'_> {
-    /// The row it names; any number of digits that is none is `None`.
+    /// The row that it is.
     pub(super) fn row(self) -> Option<BackendId> {
         let is_number = !self.0.is_empty() && self.0.len() <= 4 && self.0.bytes().all(|b| b.is_ascii_digit());
         is_number.then(|| self.0.parse().ok()).flatten().and_then(BackendId::new)
+    }
+
+    /// The engine's id that it is.
+    pub(super) fn engine(self) -> Option<EngineId> {
+        EngineId::parse(self.0)
+    }
+
+    /// Whether it names this one.
+    pub(super) fn names(self, backend: &BackendStatus) -> bool {
+        match self.row() {
+            Some(row) => row == backend.id,
+            None => self.engine() == Some(EngineId::of(&backend.url)),
+        }
     }
 }
 
@@ -46,15 +62,19 @@ impl Id<'_> {
 pub(super) const PATHS: &str = "/, /events, /metrics, /status, /healthz, /readyz, /reload, /backends, /backends/ID, and below \
                                 /backends/ID: drain, undrain, sleep, wake_up, is_sleeping, engine/PATH";
 
-/// The engine that a call of the vLLM production stack names by `id` in its query, and the rest of that; `None` for
-/// any other call.
-pub(super) fn engine_id<'q>(path: &str, query: &'q str) -> Option<(&'q str, String)> {
+/// The path of a backend for a call that names its engine in the query, as in the vLLM production stack:
+/// `/sleep?id=ENGINE_ID`. `None` for any other call.
+pub(super) fn by_engine_id(uri: &Uri) -> Option<Uri> {
+    let (path, query) = (uri.path(), uri.query()?);
     if !["/sleep", "/wake_up", "/is_sleeping"].contains(&path) {
         return None;
     }
     let id = query.split('&').find_map(|pair| pair.strip_prefix("id="))?;
+    // Anything else would be part of the path.
+    let id = if id.bytes().all(|b| b.is_ascii_alphanumeric()) { id } else { "none" };
     let rest: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("id=")).collect();
-    Some((id, rest.join("&")))
+    let mark = if rest.is_empty() { "" } else { "?" };
+    format!("/backends/{id}{path}{mark}{}", rest.join("&")).parse().ok()
 }
 
 impl<'a> Route<'a> {
@@ -117,7 +137,7 @@ impl<'a> Route<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Id, OfBackend, Route};
+    use super::{Id, OfBackend, Route, Uri, by_engine_id};
     use hyper::Method;
 
     #[test]
@@ -166,6 +186,20 @@ mod tests {
         documented.sort();
         documented.dedup();
         assert_eq!(documented.len(), 8 + 7, "routes without a backend, and what there is of one");
+    }
+
+    #[test]
+    fn an_engine_may_be_named_in_the_query() {
+        let of = |uri: &'static str| by_engine_id(&Uri::from_static(uri)).map(|uri| uri.to_string());
+        for (uri, path) in [
+            ("/sleep?id=0123456789abcdef", Some("/backends/0123456789abcdef/sleep")),
+            ("/sleep?level=1&id=ab&x=2", Some("/backends/ab/sleep?level=1&x=2")),
+            ("/is_sleeping?id=a/../b", Some("/backends/none/is_sleeping")),
+            ("/sleep?level=1", None),
+            ("/reload?id=ab", None),
+        ] {
+            assert_eq!(of(uri).as_deref(), path, "{uri}");
+        }
     }
 
     #[test]

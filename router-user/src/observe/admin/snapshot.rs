@@ -3,6 +3,7 @@
 use router_policy::Nanos;
 use serde_json::{Value, json};
 
+use crate::backends::health::Cause;
 use crate::observe::status::{BackendStatus, Status, seats, signal};
 
 pub(super) fn snapshot(status: &Status, subscribers: usize) -> Value {
@@ -44,6 +45,7 @@ fn backend(b: &BackendStatus, now: Nanos) -> Value {
         "kv_use": signal(&s.report.kv_use, now),
         "seats": [seats, seats_source],
         "suspect": b.suspect.as_ref().map(|s| json!({ "sign": s.sign.as_str(), "why": s.to_string() })),
+        "held_against": b.held_against.map(Cause::as_str),
         "problem": b.heard.problem,
     })
 }

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use router_common::BackendLoad;
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, InFlight, Models, Nanos, Outcome, PolicyName, Reason, Report,
-    Seats, Signal, Why,
+    Seats, Signal, Trust, Why,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -22,6 +22,7 @@ use crate::account::{KernelRow, Sign, Suspicion};
 use crate::backends::Heard;
 use crate::backends::metrics_text::Engine;
 use crate::config::BackendConfig;
+use crate::discovery::SourceStatus;
 use crate::observe::metrics::encode;
 use crate::observe::status::{BackendStatus, DrainStatus, KernelStatus, Status, StatusSource, pool};
 use crate::observe::{IndexStatus, Requests};
@@ -48,7 +49,7 @@ fn backend(row: usize) -> BackendStatus {
         spec: BackendSpec::default(),
         streaming: 1,
         ready: true,
-        trust: router_policy::Trust::Full,
+        trust: Trust::Full,
         models: Models::Listed(vec!["m".to_owned()], NOW),
         own: InFlight { requests: 3, q_tokens: 100, c_tokens: 900 },
         others: InFlight { requests: 2, ..InFlight::default() },
@@ -107,6 +108,15 @@ fn source() -> Arc<Fixed> {
             decisions: vec![("prefix_match", 5)],
             ttft_buckets: vec![(Some(0.5), 2), (None, 3)],
         },
+        sources: vec![SourceStatus {
+            name: "dns:e".to_owned(),
+            size: 2,
+            changes: 3,
+            failures: 1,
+            cut: 0,
+            good_age: None,
+            error: Some("there is no such name".to_owned()),
+        }],
         backends: vec![backend(0), silent],
     })))
 }
@@ -260,6 +270,11 @@ async fn status_tells_every_backend_and_why_a_value_is_unknown() {
     let (_, text) = plane().get("/status").await;
     let v: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&v["policy"], &v["ready"]), (&"prefix-cost".into(), &true.into()));
+    let source = &v["sources"][0];
+    assert_eq!(
+        (&source["name"], &source["failures"], &source["good_age_seconds"]),
+        (&"dns:e".into(), &1.into(), &serde_json::Value::Null)
+    );
     let (a, b) = (&v["backends"][0], &v["backends"][1]);
     assert_eq!(a["in_flight"], serde_json::json!({"own": 3, "others": 2}));
     assert_eq!(a["running"], serde_json::json!({"value": 4, "age_seconds": 2.0}));
@@ -292,6 +307,10 @@ async fn ready_is_who_has_a_ready_backend_in_every_pool() {
         |is_leaving| Some(DrainStatus { seconds: 1.0, left_seconds: Some(9.0), is_leaving, is_done: false });
     plane.source.0.lock().backends[1].drain = drain(true);
     assert_eq!(plane.get("/readyz").await.0, 200, "a pool that leaves is none any more");
+    plane.source.0.lock().backends[0].snapshot.trust = Trust::Ejected;
+    assert_eq!(plane.get("/readyz").await.0, 503, "what is ejected gets nothing");
+    plane.source.0.lock().backends[0].snapshot.trust = Trust::Suspect;
+    assert_eq!(plane.get("/readyz").await.0, 200, "a suspect is the last resort");
     plane.source.0.lock().backends[0].snapshot.draining = true;
     plane.source.0.lock().backends[0].drain = drain(false);
     assert_eq!(plane.get("/readyz").await, lacks("no backend is ready in: m\"x\\"), "nothing new goes there");
@@ -310,6 +329,10 @@ async fn backends_are_read_alone_and_together() {
     let all = read(plane.get("/backends").await);
     assert_eq!(all["backends"].as_array().unwrap().len(), 2);
     assert_eq!(read(plane.get("/backends/1").await), all["backends"][1]);
+    let engine_id = all["backends"][1]["engine_id"].as_str().unwrap();
+    assert_eq!(read(plane.get(&format!("/backends/{engine_id}")).await), all["backends"][1]);
+    let (_, _, asked) = plane.change(Method::POST, &format!("/backends/{engine_id}/drain"), "").await;
+    assert_eq!(asked, ["drain 1 None"]);
     for nobody in ["/backends/2", "/backends/x", "/backends/0123456789abcdef"] {
         let (status, text) = plane.get(nobody).await;
         assert_eq!(
