@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -40,7 +40,6 @@ use self::events::Events;
 use self::routes::{Id, OfBackend, PATHS, Route};
 use super::metrics;
 use super::status::StatusSource;
-use crate::backends::EngineId;
 
 /// Bytes of a request's body.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -95,7 +94,7 @@ impl Admin {
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
     {
         let (mut parts, body) = request.into_parts();
-        if let Some(uri) = self.by_engine_id(&parts.uri) {
+        if let Some(uri) = routes::by_engine_id(&parts.uri) {
             parts.uri = uri;
         }
         let Some(route) = Route::of(parts.uri.path()) else {
@@ -119,18 +118,6 @@ impl Admin {
             return options(route.allow());
         }
         self.read(route, &parts).await
-    }
-
-    /// The path of a backend for one that names its engine, as the vLLM production stack does: `/sleep?id=ENGINE_ID`.
-    fn by_engine_id(&self, uri: &Uri) -> Option<Uri> {
-        let (id, rest) = routes::engine_id(uri.path(), uri.query()?)?;
-        let status = self.source.status();
-        let asked = EngineId::parse(id);
-        let of_id = status.backends.iter().find(|b| Some(EngineId::of(&b.url)) == asked);
-        // No row at all: there is no such backend.
-        let row = of_id.map_or_else(|| "none".to_owned(), |b| b.id.index().to_string());
-        let mark = if rest.is_empty() { "" } else { "?" };
-        format!("/backends/{row}{}{mark}{rest}", uri.path()).parse().ok()
     }
 
     async fn read(&self, route: Route<'_>, parts: &Parts) -> Answer {

@@ -1,6 +1,6 @@
 //! Paths of the admin plane. Pure.
 
-use hyper::Method;
+use hyper::{Method, Uri};
 use router_policy::BackendId;
 
 use crate::backends::EngineId;
@@ -62,15 +62,19 @@ impl Id<'_> {
 pub(super) const PATHS: &str = "/, /events, /metrics, /status, /healthz, /readyz, /reload, /backends, /backends/ID, and below \
                                 /backends/ID: drain, undrain, sleep, wake_up, is_sleeping, engine/PATH";
 
-/// The engine that a call of the vLLM production stack names by `id` in its query, and the rest of that; `None` for
-/// any other call.
-pub(super) fn engine_id<'q>(path: &str, query: &'q str) -> Option<(&'q str, String)> {
+/// The path of a backend for a call that names its engine in the query, as in the vLLM production stack:
+/// `/sleep?id=ENGINE_ID`. `None` for any other call.
+pub(super) fn by_engine_id(uri: &Uri) -> Option<Uri> {
+    let (path, query) = (uri.path(), uri.query()?);
     if !["/sleep", "/wake_up", "/is_sleeping"].contains(&path) {
         return None;
     }
     let id = query.split('&').find_map(|pair| pair.strip_prefix("id="))?;
+    // Anything else would be part of the path.
+    let id = if id.bytes().all(|b| b.is_ascii_alphanumeric()) { id } else { "none" };
     let rest: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("id=")).collect();
-    Some((id, rest.join("&")))
+    let mark = if rest.is_empty() { "" } else { "?" };
+    format!("/backends/{id}{path}{mark}{}", rest.join("&")).parse().ok()
 }
 
 impl<'a> Route<'a> {
@@ -133,7 +137,7 @@ impl<'a> Route<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Id, OfBackend, Route};
+    use super::{Id, OfBackend, Route, Uri, by_engine_id};
     use hyper::Method;
 
     #[test]
@@ -182,6 +186,20 @@ mod tests {
         documented.sort();
         documented.dedup();
         assert_eq!(documented.len(), 8 + 7, "routes without a backend, and what there is of one");
+    }
+
+    #[test]
+    fn an_engine_may_be_named_in_the_query() {
+        let of = |uri: &'static str| by_engine_id(&Uri::from_static(uri)).map(|uri| uri.to_string());
+        for (uri, path) in [
+            ("/sleep?id=0123456789abcdef", Some("/backends/0123456789abcdef/sleep")),
+            ("/sleep?level=1&id=ab&x=2", Some("/backends/ab/sleep?level=1&x=2")),
+            ("/is_sleeping?id=a/../b", Some("/backends/none/is_sleeping")),
+            ("/sleep?level=1", None),
+            ("/reload?id=ab", None),
+        ] {
+            assert_eq!(of(uri).as_deref(), path, "{uri}");
+        }
     }
 
     #[test]
