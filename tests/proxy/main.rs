@@ -13,6 +13,7 @@ mod elsewhere;
 mod expect;
 mod faults;
 mod fleet;
+mod fleet_large;
 mod forwarding;
 mod framing;
 mod gossip;

@@ -63,11 +63,20 @@ impl Gate {
     /// It is not opened within [`DEADLINE`].
     #[track_caller]
     pub fn wait(&self) {
+        self.wait_within(DEADLINE);
+    }
+
+    /// Waits until it is open, for a scene that takes longer to set.
+    ///
+    /// # Panics
+    /// It is not opened in time.
+    #[track_caller]
+    pub fn wait_within(&self, deadline: Duration) {
         let mut open = self.0.0.lock();
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + deadline;
         while !*open {
             let timed_out = self.0.1.wait_until(&mut open, end).timed_out();
-            assert!(!timed_out || *open, "a gate was not opened within {DEADLINE:?}");
+            assert!(!timed_out || *open, "a gate was not opened within {deadline:?}");
         }
     }
 }
