@@ -1,5 +1,5 @@
 //! The engines' vitals, looked at by the control thread: a few times a second who answers, who waits and what time has
-//! changed; every [`GLANCE`] whether the kernel saw connections break, which is how an engine is missed that was killed
+//! changed; [`GLANCES`] times as often whether the kernel saw connections break, which is how an engine is missed that was killed
 //! while nobody waited for it.
 
 use std::sync::Arc;
@@ -13,27 +13,25 @@ use crate::account::{Account, Ledger};
 use crate::backends::{Registry, Target};
 use crate::clock;
 
-/// From look to look at what the kernel counts: two reads an engine.
-const GLANCE: Duration = Duration::from_millis(20);
+/// From beat to beat.
+const BEAT: Duration = Duration::from_millis(100);
 
-/// Looks of that kind to a beat.
-const GLANCES_PER_BEAT: u32 = 5;
+/// Looks at what the kernel counts, two reads an engine, to a beat.
+const GLANCES: u32 = 5;
 
-/// Looks for ever.
+/// Looks for ever; without the kernel only as often as hearts are to beat.
 pub(super) async fn look_after(ledger: Arc<Ledger>, registry: Arc<Registry>, account: Account) {
-    let mut ticks = tokio::time::interval(GLANCE);
+    let per_beat = if account.state().is_on() { GLANCES } else { 1 };
+    let mut ticks = tokio::time::interval(BEAT / per_beat);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut seen = vec![[0; 2]; MAX_BACKENDS];
-    let mut glances = 0;
-    loop {
+    for tick in 1_u64.. {
         ticks.tick().await;
         let targets = registry.all();
         if account.state().is_on() {
             glance(&targets, &account, &mut seen);
         }
-        glances += 1;
-        if glances == GLANCES_PER_BEAT {
-            glances = 0;
+        if tick.is_multiple_of(per_beat.into()) {
             beat(&targets, &ledger, &account);
         }
     }
