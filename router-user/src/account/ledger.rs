@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use router_policy::prefix::{BlockHash, Copying, Held, TrieCounters};
 use router_policy::{
     BackendId, BackendSnapshot, BackendSpec, Cost, Decision, Models, Nanos, Outcome, PickError, Placement,
@@ -88,6 +88,7 @@ impl Ledger {
 
     /// Removes a backend. Requests there end without effect on a later backend at the same row.
     pub fn remove_backend(&self, id: BackendId) {
+        self.cache_lost(id);
         self.placement.lock().remove_backend(id);
     }
 
@@ -204,7 +205,15 @@ impl Ledger {
 
     /// The backend restarted: what it cached is gone.
     pub fn cache_lost(&self, id: BackendId) {
-        self.placement.lock().clear_cache(id);
+        loop {
+            let mut placement = self.placement.lock();
+            let is_done = placement.clear_cache_some(id);
+            // A large cache takes tens of milliseconds: picks go first.
+            MutexGuard::unlock_fair(placement);
+            if is_done {
+                return;
+            }
+        }
     }
 
     /// Begins to copy what is held of a backend; an earlier copy of it is void.

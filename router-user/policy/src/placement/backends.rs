@@ -125,11 +125,17 @@ impl Placement {
 
     /// Forgets what the backend is believed to hold (it restarted).
     pub fn clear_cache(&mut self, id: BackendId) {
-        self.trie.clear(id);
+        while !self.clear_cache_some(id) {}
+    }
+
+    /// A part of that, which takes a fraction of a millisecond; false if it is to be called again.
+    pub fn clear_cache_some(&mut self, id: BackendId) -> bool {
+        const MARKS: usize = 1024;
         if let Some(entry) = self.entry_mut(id) {
             // Another process may be there, with another pool.
             entry.report.kv_tokens = Signal::default();
             self.changed(id);
         }
+        self.trie.clear_some(id, MARKS)
     }
 }

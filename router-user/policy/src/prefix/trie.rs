@@ -190,13 +190,25 @@ impl Trie {
 
     /// Forgets everything the backend holds; pins from before become void. O(its blocks).
     pub fn clear(&mut self, id: BackendId) {
-        let Some(list) = self.lists.get_mut(id.index()) else { return };
-        while let Some(oldest) = list.oldest() {
+        while !self.clear_some(id, usize::MAX) {}
+    }
+
+    /// The same for so many marks of up to eight blocks, the oldest first; false if there are more. What is inserted
+    /// before the last of them goes too.
+    pub fn clear_some(&mut self, id: BackendId, marks: usize) -> bool {
+        let Some(list) = self.lists.get_mut(id.index()) else { return true };
+        // Each time: pins that were made between two calls are of marks that go.
+        list.epoch += 1;
+        for _ in 0..marks {
+            let Some(oldest) = list.oldest() else { break };
             self.runs.lose(list, oldest, usize::MAX);
         }
+        if list.oldest().is_some() {
+            return false;
+        }
         list.pinned = 0;
-        list.epoch += 1;
         self.runs.shrink();
+        true
     }
 
     /// Ends the path where the chain ends or branches off, so that no run goes on there; returns how many blocks of the

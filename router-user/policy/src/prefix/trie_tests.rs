@@ -113,3 +113,23 @@ fn a_pin_from_before_a_clearing_is_void() {
     t.unpin(id(0), pin, 9, 4);
     assert_eq!((t.held_blocks(id(0)), leading(&t, 0, &[5, 6])), (2, 2));
 }
+
+#[test]
+fn what_is_cleared_in_pieces_is_gone_whatever_happens_between() {
+    let mut t = Trie::default();
+    for n in 1..=20 {
+        hold(&mut t, 0, &[n * 100, n * 100 + 1, n * 100 + 2], 1000);
+    }
+    hold(&mut t, 1, &[100, 101, 102], 1000);
+    let old = insert(&mut t, 0, &[100, 101, 102], 1000).unwrap();
+    assert!(!t.clear_some(id(0), 3));
+    let between = insert(&mut t, 0, &[7, 8], 1000).unwrap();
+    while !t.clear_some(id(0), 3) {}
+    assert_eq!((t.held_blocks(id(0)), t.held_blocks(id(1)), t.len()), (0, 3, 3));
+    for pin in [old, between] {
+        t.unpin(id(0), pin, 2, 1000);
+    }
+    assert_eq!(t.held_blocks(id(0)), 0, "pins from before, and between, are void");
+    hold(&mut t, 0, &[100, 101], 1000);
+    assert_eq!(leading(&t, 0, &[100, 101, 102]), 2);
+}
