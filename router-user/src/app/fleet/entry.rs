@@ -12,6 +12,7 @@ use super::Fleet;
 use super::drain::{Draining, Standing, Then};
 use crate::account::RowError;
 use crate::backends::{HealthAt, Member, Target, resolve, watch};
+use crate::config::BackendConfig;
 use crate::observe::status::pool;
 
 /// One backend.
@@ -57,6 +58,12 @@ impl Entry {
     }
 }
 
+/// Whether only the policy's part changed: then the engine is asked the same questions at the same place.
+fn is_same_target(now: &BackendConfig, before: &BackendConfig) -> bool {
+    let as_before = BackendConfig { spec: before.spec.clone(), ..now.clone() };
+    as_before == *before && now.spec.model == before.spec.model
+}
+
 impl Fleet {
     /// Takes a member in. It gets requests once its watch finds that it serves, or at once if its model is configured.
     pub(super) fn join(&self, entries: &[Entry], mut member: Member) -> Result<Entry, RowError> {
@@ -90,8 +97,13 @@ impl Fleet {
         if *now == *before {
             return false;
         }
-        let target = Arc::new(self.target(entry.id, &member).in_place_of(&entry.target));
         self.parts.ledger.set_backend(entry.id, member.config.spec.clone());
+        if is_same_target(&member.config, &entry.member.config) {
+            self.parts.metrics.add(entry.id, pool(member.config.spec.model.as_deref()), &entry.target.url);
+            entry.member = member;
+            return true;
+        }
+        let target = Arc::new(self.target(entry.id, &member).in_place_of(&entry.target));
         let standing = std::mem::replace(&mut entry.standing, Standing::Gone);
         *entry = self.entry(member, entry.id, target, standing);
         true

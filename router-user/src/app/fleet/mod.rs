@@ -181,13 +181,7 @@ impl Fleet {
     fn change(&self, state: &mut State) -> Change {
         let wanted = merge::wanted(&state.sources);
         let mut change = Change::default();
-        for entry in &mut state.entries {
-            let is_wanted = wanted.iter().any(|member| member.addr == entry.member.addr);
-            if !is_wanted && !entry.is_leaving() {
-                self.begin(entry, Then::Leave, Some(state.drain_deadline));
-                change.leaving.push(entry.target.url.clone());
-            }
-        }
+        let stays: Vec<_> = wanted.iter().map(|member| member.addr).collect();
         for member in wanted {
             match state.entries.iter_mut().find(|e| e.member.addr == member.addr && !e.is_gone()) {
                 Some(entry) => {
@@ -207,6 +201,13 @@ impl Fleet {
                         Err(error) => change.refused.push((url, error.to_string())),
                     }
                 }
+            }
+        }
+        // Last: where one takes another's place there is no moment without any.
+        for entry in state.entries.iter_mut().filter(|entry| !stays.contains(&entry.member.addr)) {
+            if !entry.is_leaving() {
+                self.begin(entry, Then::Leave, Some(state.drain_deadline));
+                change.leaving.push(entry.target.url.clone());
             }
         }
         change
