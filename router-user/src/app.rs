@@ -28,14 +28,13 @@ use fleet::Fleet;
 use rand::TryRng;
 use rand::rngs::SysRng;
 pub use reload::{Reload, ReloadError, Reloaded, Reread};
-use router_policy::Placement;
 use router_policy::prefix::HashKey;
 
 use crate::accept;
 use crate::accept::limit::Connections;
 use crate::account::{Account, KernelError, Ledger, Role, RowError};
-use crate::backends::{Registry, WatchConfig};
-use crate::config::{AdminListen, Compat, Config, KernelMode};
+use crate::backends::Registry;
+use crate::config::{AdminListen, Compat, Config};
 use crate::decisions::Recorder;
 use crate::discovery::First;
 use crate::edge::Edge;
@@ -141,30 +140,7 @@ impl Router {
         let mut series = prometheus_client::registry::Registry::default();
         sources.handle().register(&mut series);
         let metrics = Arc::new(RequestMetrics::new(&mut series));
-        let found = |account: Account| {
-            let ledger = Ledger::new(Placement::new(config.policy.clone(), Box::new(account.clone()), seed));
-            let fleet = Fleet::new(
-                fleet::Parts {
-                    watch: WatchConfig::new(&config, kernel::mark(&account, Role::Probe)),
-                    registry: Arc::default(),
-                    metrics: Arc::clone(&metrics),
-                    runtime: runtime.handle().clone(),
-                    probe: config.probe.clone(),
-                    account,
-                    ledger,
-                },
-                config.drain_deadline,
-            );
-            fleet.found(lists.clone())?;
-            Ok(fleet)
-        };
-        let fleet = match found(kernel::open(&config.kernel)?) {
-            // Other routers have the rows of this host; in this process's memory there are as many again.
-            Err(StartError::Row { source, .. }) if config.kernel.mode == KernelMode::Auto => {
-                found(kernel::in_memory(&source).map_err(StartError::Internal)?)?
-            }
-            founded => founded?,
-        };
+        let fleet = fleet::found(&config, &lists, &metrics, runtime.handle(), seed)?;
         let (account, ledger, registry) = fleet.parts();
         let keep_record = recorder(&config, &registry, &mut series)?;
         let connections = Arc::new(Connections::new(config.limits.client_conns_max));
@@ -232,12 +208,7 @@ impl Router {
         if let Some(compat) = &shared.compat {
             compat.get_or_init(|| exposition);
         }
-        for _ in 0..config.workers.max(1) {
-            let proxy =
-                Proxy::new(Arc::clone(&shared), random_u64()?, kernel::mark(&router.account, Role::Router));
-            let listener = listener.try_clone().map_err(StartError::Internal)?;
-            router.workers.push(workers::start(&router, proxy, listener, (&config.limits).into())?);
-        }
+        router.start_workers(&shared, &listener, &config)?;
         if let Some(kept) = kept {
             let started = kept.start(&config.state, &router.hash_key, &router.ledger, &router.registry);
             router.state = Some(started.map_err(StartError::Internal)?);
@@ -295,6 +266,21 @@ pub struct Shutdown {
 }
 
 impl RunningRouter {
+    fn start_workers(
+        &mut self,
+        shared: &Arc<Shared>,
+        listener: &std::net::TcpListener,
+        config: &Config,
+    ) -> Result<(), StartError> {
+        for _ in 0..config.workers.max(1) {
+            let mark = kernel::mark(&self.account, Role::Router);
+            let proxy = Proxy::new(Arc::clone(shared), random_u64()?, mark);
+            let listener = listener.try_clone().map_err(StartError::Internal)?;
+            self.workers.push(workers::start(self, proxy, listener, (&config.limits).into())?);
+        }
+        Ok(())
+    }
+
     /// Where clients connect.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {

@@ -8,6 +8,7 @@
 
 mod drain;
 mod entry;
+mod found;
 mod merge;
 
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ use crate::state::Warm;
 pub use drain::Refused;
 pub(super) use drain::{Draining, Then};
 use entry::Entry;
+pub(super) use found::found;
 
 /// The source that is the configuration itself.
 pub const CONFIGURATION: &str = "configuration";
