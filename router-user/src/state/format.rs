@@ -11,8 +11,8 @@
 //!   end      the last chunk
 //! ```
 //! Numbers are little endian, times are Unix milliseconds. A check is the XXH3-64 of what lies before it and of the
-//! payload, seeded with the chunk's number, so that none can be changed, left out or moved. Invariant: what [`read`]
-//! lets through is whole, as one [`Writer`] wrote it; no bytes make it panic, or allocate more than their length.
+//! payload, seeded with the chunk's number, so that none can be changed, left out or moved. Invariant: what [`read`](super::read())
+//! lets through is whole, as one [`Writer`](super::write::Writer) wrote it; no bytes make it panic, or allocate more than their length.
 
 use std::net::SocketAddr;
 use std::ops::Range;

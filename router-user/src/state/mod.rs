@@ -1,6 +1,6 @@
 //! Warm restarts: what the engines hold and what they taught, kept in a file from one router to its successor.
 //!
-//! Reading order: [`mod@format`], [`pieces`], [`write`], [`read`] (the bytes), [`place`] (the directory, and whose file is whose),
+//! Reading order: [`mod@format`], [`pieces`], [`mod@write`], [`mod@read`] (the bytes), [`place`] (the directory, and whose file is whose),
 //! [`saver`] (when, and beside what), [`warm`] (what was read and waits for its engine). Knows no ledger: what is saved
 //! comes through a [`Source`] that `app` gives. Invariants: nothing here makes a pick wait for more than one slice of a
 //! copy; a state that cannot be written or read never stops a router; what is loaded is evidence, as everything in the
