@@ -204,7 +204,7 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
     /// No backend is configured.
-    #[error("no backend is configured")]
+    #[error("there is no backend: none is configured, or no name of one is resolved")]
     NoBackend,
     /// Every backend's models are known and none is the one asked for.
     #[error("no backend serves the model")]
