@@ -173,3 +173,26 @@ fn the_deadline_of_a_drain_cuts_visibly() {
     wait::until("its count is given back", || in_flight(&router, 0) == 0);
     gate.open();
 }
+
+#[test]
+fn where_one_takes_anothers_place_there_is_no_moment_without_any() {
+    let (first, second) = (Backend::ok(), Backend::ok());
+    // What it serves is known once it was asked.
+    let unasked = |engine: &Backend| {
+        let mut member = members(&[engine.addr()]).remove(0);
+        member.config.spec.model = None;
+        vec![member]
+    };
+    let router = start(config(&[first.addr()]));
+    for engine in [&second, &first, &second] {
+        let before = engine.received().len();
+        let change = router.fleet().set(CONFIGURATION, unasked(engine));
+        assert_eq!((change.added.len(), change.leaving.len()), (1, 1));
+        wait::until("the other one gets requests", || {
+            let answer = ask(router.addr(), chat());
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            engine.received().len() > before + 3
+        });
+        wait::until("the one before leaves", || shown(&router).len() == 1);
+    }
+}

@@ -15,12 +15,17 @@ use crate::backends::Target;
 /// How often it is looked whether a drain is done.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Those that join have this long to become ready before the others leave.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
 /// Workers look every 200 ms whom to cut, and clients must be told.
 const CUT_TIME: Duration = Duration::from_secs(2);
 
 /// How a backend stands in the fleet.
 pub(super) enum Standing {
     Serving,
+    /// It drains once those that joined in its place are ready, at the latest then.
+    Leaving(Instant),
     Draining(Draining),
     /// It left; only its row waits for connections to close.
     Gone,
@@ -137,6 +142,7 @@ impl Fleet {
     fn look(&self) -> bool {
         let now = Instant::now();
         let mut state = self.state.lock();
+        self.leave_if_settled(&mut state, now);
         let mut has_left = false;
         for entry in &mut state.entries {
             let Standing::Draining(draining) = &mut entry.standing else { continue };
@@ -158,8 +164,29 @@ impl Fleet {
         state.entries.iter().any(|entry| match &entry.standing {
             Standing::Serving => false,
             Standing::Draining(draining) => !draining.is_done,
-            Standing::Gone => true,
+            Standing::Leaving(_) | Standing::Gone => true,
         })
+    }
+
+    /// No source names it any more, but who joined in its place is not ready yet.
+    pub(super) fn begin_soon(&self, entry: &mut Entry) {
+        entry.standing = Standing::Leaving(Instant::now() + SETTLE_TIME);
+        self.drains.notify_one();
+    }
+
+    /// Whether all who are to serve are ready.
+    pub(super) fn are_settled(&self, entries: &[Entry]) -> bool {
+        let is_ready = |entry: &Entry| self.parts.ledger.snapshot(entry.id).is_some_and(|s| s.ready);
+        entries.iter().filter(|e| matches!(e.standing, Standing::Serving)).all(is_ready)
+    }
+
+    fn leave_if_settled(&self, state: &mut State, now: Instant) {
+        let (are_settled, deadline) = (self.are_settled(&state.entries), state.drain_deadline);
+        for entry in &mut state.entries {
+            if matches!(entry.standing, Standing::Leaving(until) if are_settled || now >= until) {
+                self.begin(entry, Then::Leave, Some(deadline));
+            }
+        }
     }
 
     /// Whether nothing of ours is in flight there, by our count and by the kernel's.

@@ -47,13 +47,14 @@ impl Entry {
 
     /// It drains to leave, or is gone.
     pub(super) const fn is_leaving(&self) -> bool {
-        matches!(self.standing, Standing::Gone | Standing::Draining(Draining { then: Then::Leave, .. }))
+        use Standing::{Gone, Leaving};
+        matches!(self.standing, Gone | Leaving(_) | Standing::Draining(Draining { then: Then::Leave, .. }))
     }
 
     pub(super) const fn draining(&self) -> Option<Draining> {
         match self.standing {
             Standing::Draining(draining) => Some(draining),
-            Standing::Serving | Standing::Gone => None,
+            Standing::Serving | Standing::Leaving(_) | Standing::Gone => None,
         }
     }
 }

@@ -206,10 +206,15 @@ impl Fleet {
             }
         }
         // Last: where one takes another's place there is no moment without any.
+        let are_settled = self.are_settled(&state.entries);
         for entry in state.entries.iter_mut().filter(|entry| !stays.contains(&entry.member.addr)) {
             if !entry.is_leaving() {
-                self.begin(entry, Then::Leave, Some(state.drain_deadline));
                 change.leaving.push(entry.target.url.clone());
+                if are_settled || change.added.is_empty() {
+                    self.begin(entry, Then::Leave, Some(state.drain_deadline));
+                } else {
+                    self.begin_soon(entry);
+                }
             }
         }
         change
