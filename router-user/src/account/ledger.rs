@@ -257,6 +257,12 @@ impl Ledger {
         self.placement.lock().backends().to_vec()
     }
 
+    /// Whether requests may go there, and this process's requests in flight there; `None` if there is none. O(1).
+    #[must_use]
+    pub fn readiness(&self, id: BackendId) -> Option<(bool, u32)> {
+        self.placement.lock().readiness(id)
+    }
+
     /// What is held of a backend.
     #[must_use]
     pub fn snapshot(&self, id: BackendId) -> Option<BackendSnapshot> {

@@ -74,6 +74,13 @@ impl BackendSnapshot {
 }
 
 impl Placement {
+    /// Whether requests may go there, and this process's requests in flight there; `None` if there is none at the row.
+    /// O(1), unlike a snapshot.
+    #[must_use]
+    pub fn readiness(&self, id: BackendId) -> Option<(bool, u32)> {
+        self.entry(id).map(|entry| (entry.is_ready, entry.load.in_flight().requests))
+    }
+
     /// What is held of a backend; `None` if there is none at the row.
     #[must_use]
     pub fn snapshot(&self, now: Nanos, id: BackendId) -> Option<BackendSnapshot> {

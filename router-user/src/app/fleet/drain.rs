@@ -176,11 +176,15 @@ impl Fleet {
 
     /// Whether all who are to serve are ready.
     pub(super) fn are_settled(&self, entries: &[Entry]) -> bool {
-        let is_ready = |entry: &Entry| self.parts.ledger.snapshot(entry.id).is_some_and(|s| s.ready);
+        let is_ready =
+            |entry: &Entry| self.parts.ledger.readiness(entry.id).is_some_and(|(is_ready, _)| is_ready);
         entries.iter().filter(|e| matches!(e.standing, Standing::Serving)).all(is_ready)
     }
 
     fn leave_if_settled(&self, state: &mut State, now: Instant) {
+        if !state.entries.iter().any(|entry| matches!(entry.standing, Standing::Leaving(_))) {
+            return;
+        }
         let (are_settled, deadline) = (self.are_settled(&state.entries), state.drain_deadline);
         for entry in &mut state.entries {
             if matches!(entry.standing, Standing::Leaving(until) if are_settled || now >= until) {
@@ -191,10 +195,11 @@ impl Fleet {
 
     /// Whether nothing of ours is in flight there, by our count and by the kernel's.
     fn is_empty(&self, id: BackendId) -> bool {
-        let Some(snapshot) = self.parts.ledger.snapshot(id) else { return true };
+        let Some((_, own)) = self.parts.ledger.readiness(id) else { return true };
         let seen = self.parts.account.kernel_row(id).filter(|row| row.has_phases);
         let in_kernel = seen.map_or(0, |row| row.load.awaiting + row.load.streaming);
-        snapshot.own.requests == 0 && in_kernel <= u64::from(snapshot.others.requests)
+        let others = self.parts.account.in_flight(id).saturating_sub(own);
+        own == 0 && in_kernel <= u64::from(others)
     }
 
     fn part(&self, entry: &mut Entry) {
