@@ -82,9 +82,9 @@ fn reloads_of_255_backends_under_a_thousand_streams_fail_none() {
         }
     });
     println!("p99 of a pick: {quiet:?} before, {reloading:?} during {RELOADS} reloads");
-    // Other tests run beside this one, and threads wait for a core: the bound is for a lock that is held too long.
+    // Threads wait for a core on a busy machine; a lock held for a whole reload would take far longer.
     assert!(
-        reloading < quiet * 3 + Duration::from_millis(20),
+        reloading < quiet * 3 + Duration::from_millis(2),
         "{quiet:?} before, {reloading:?} during reloads"
     );
     gate.open();
