@@ -1,7 +1,6 @@
 //! The program, started by the command lines that the vLLM production stack documents for its router, with ports and
 //! addresses replaced.
 
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -32,14 +31,7 @@ impl Serve {
         command.args(line.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let said = Arc::<Mutex<String>>::default();
-        let (mut errors, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = errors.read(&mut bytes) {
-                *heard.lock() += &String::from_utf8_lossy(&bytes[..count]);
-            }
-        });
+        let said = process::hear(&mut child);
         Self { child, said }
     }
 

@@ -25,6 +25,23 @@ pub fn program() -> Result<PathBuf, String> {
     program.ok_or_else(|| format!("{BINARY} does not name the program; `cargo xtask test` does"))
 }
 
+/// What a program says on its piped stderr, as it comes.
+///
+/// # Panics
+/// Its stderr is no pipe, or heard already.
+#[must_use]
+pub fn hear(child: &mut Child) -> Arc<Mutex<String>> {
+    let said = Arc::<Mutex<String>>::default();
+    let (mut errors, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = errors.read(&mut bytes) {
+            *heard.lock() += &String::from_utf8_lossy(&bytes[..count]);
+        }
+    });
+    said
+}
+
 /// A router that serves; killed with its value.
 #[derive(Debug)]
 pub struct Process {
@@ -59,14 +76,7 @@ impl Process {
         command.env("MIMALLOC_PURGE_DELAY", "0").env("MIMALLOC_ALLOW_THP", "0");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let said = Arc::<Mutex<String>>::default();
-        let (mut errors, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = errors.read(&mut bytes) {
-                *heard.lock() += &String::from_utf8_lossy(&bytes[..count]);
-            }
-        });
+        let said = hear(&mut child);
         let mut process = Self { child, addr, admin, said };
         wait::until("the router answers", || {
             assert_eq!(process.child.try_wait().unwrap(), None, "{}", process.said());

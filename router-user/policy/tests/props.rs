@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{KEY, chat, ids, ready_pair};
+use common::{KEY, chat, ids, ready_pair, tree_chain};
 use proptest::prelude::*;
 use router_policy::prefix::{ChainBuilder, Pin, Trie, Walk};
 use router_policy::{BackendId, Nanos, Outcome, PolicyConfig, PolicyName, RequestShape, Ticket, Usage};
@@ -27,19 +27,6 @@ impl Naive {
     }
 }
 
-/// Chains over a small tree, so that prefixes are shared: block = hash of the path.
-fn chain(path: &[u8]) -> Vec<u128> {
-    let mut hash = 1_u128;
-    path.iter()
-        .map(|&step| {
-            hash = hash
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-                .wrapping_add(u128::from(step) + 1);
-            hash
-        })
-        .collect()
-}
-
 proptest! {
     #[test]
     fn trie_equals_the_naive_model(
@@ -49,7 +36,7 @@ proptest! {
         let mut naive = Naive(vec![Vec::new(); 3]);
         let (mut trie, mut walk) = (Trie::default(), Walk::default());
         for (backend, path, clear) in ops {
-            let (id, chain) = (BackendId::new(backend).unwrap(), chain(&path));
+            let (id, chain) = (BackendId::new(backend).unwrap(), tree_chain(&path));
             if clear == 0 {
                 trie.clear(id);
                 naive.0[backend].clear();
@@ -81,7 +68,7 @@ proptest! {
         let id = BackendId::new(0).unwrap();
         let mut out: Vec<(Vec<u128>, u32, Option<Pin>)> = Vec::new();
         for (op, path) in ops {
-            let chain = chain(&path);
+            let chain = tree_chain(&path);
             match op {
                 0 => {
                     // In pieces, as a large cache is cleared.
@@ -127,7 +114,7 @@ proptest! {
         let (mut trie, mut walk) = (Trie::new(blocks_max), Walk::default());
         let mut out: Vec<(BackendId, Vec<u128>, u32, Option<Pin>)> = Vec::new();
         for (backend, op, path) in ops {
-            let (id, chain) = (BackendId::new(backend).unwrap(), chain(&path));
+            let (id, chain) = (BackendId::new(backend).unwrap(), tree_chain(&path));
             if op < 5 && !out.is_empty() {
                 let (id, _, _, pin) = out.swap_remove(path.len() % out.len());
                 pin.into_iter().for_each(|pin| trie.unpin(id, pin, usize::from(op), capacity));

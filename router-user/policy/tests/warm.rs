@@ -4,25 +4,12 @@
 
 mod common;
 
-use common::{chat, ids, ready_pair};
+use common::{chat, ids, ready_pair, tree_chain};
 use proptest::prelude::*;
 use router_policy::prefix::{Copying, Held, Recalled, Trie, Walk};
 use router_policy::{
     BackendId, Nanos, Outcome, PolicyConfig, Report, RequestShape, Signal, Taught, Usage, Why,
 };
-
-/// Chains over a small tree, so that prefixes are shared: block = hash of the path.
-fn chain(path: &[u8]) -> Vec<u128> {
-    let mut hash = 1_u128;
-    path.iter()
-        .map(|&step| {
-            hash = hash
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
-                .wrapping_add(u128::from(step) + 1);
-            hash
-        })
-        .collect()
-}
 
 fn id(row: usize) -> BackendId {
     BackendId::new(row).unwrap()
@@ -98,7 +85,7 @@ proptest! {
         let (mut trie, mut again) = (Trie::default(), Trie::default());
         let mut chains = Vec::new();
         for (backend, path, answer, _) in &ops {
-            let chain = chain(path);
+            let chain = tree_chain(path);
             insert(&mut trie, id(*backend), &chain, usize::from(*answer), 200);
             chains.push(chain);
         }
@@ -133,7 +120,7 @@ proptest! {
             if *clear == 0 {
                 trie.clear(id(*backend));
             } else {
-                let chain = chain(path);
+                let chain = tree_chain(path);
                 insert(&mut trie, id(*backend), &chain, usize::from(*answer), capacity);
                 chains.push(chain);
             }
@@ -192,13 +179,13 @@ proptest! {
 fn a_backend_that_lost_everything_voids_its_copy_and_no_others() {
     let mut trie = Trie::default();
     for row in [0, 1] {
-        insert(&mut trie, id(row), &chain(&[1; 40]), 0, 100);
+        insert(&mut trie, id(row), &tree_chain(&[1; 40]), 0, 100);
     }
     let copies = [0, 1].map(|row| trie.begin_copy(id(row)));
     let mut to = Recalled::default();
     assert_eq!(copy(&mut trie, &copies[0], 1, &mut to), Some(true));
     trie.clear(id(0));
-    insert(&mut trie, id(0), &chain(&[2; 40]), 0, 100);
+    insert(&mut trie, id(0), &tree_chain(&[2; 40]), 0, 100);
     assert_eq!(copy(&mut trie, &copies[0], 1, &mut to), None);
     assert_eq!(copy(&mut trie, &copies[1], 100, &mut to), Some(false));
     let unknown = trie.begin_copy(id(7));
@@ -258,7 +245,7 @@ fn one_failed_question_does_not_shrink_what_an_engine_holds() {
     let told = |tokens| Report { kv_tokens: tokens, ..Report::default() };
     let at = |seconds: f64| Nanos::from_secs_f64(seconds);
     p.report(at(0.0), id, told(Signal::known(4_000_000, at(0.0))));
-    let prompts: Vec<Vec<u128>> = (0..200_u8).map(|n| chain(&[n; 100])).collect();
+    let prompts: Vec<Vec<u128>> = (0..200_u8).map(|n| tree_chain(&[n; 100])).collect();
     prompts.iter().for_each(|prompt| p.remember(id, prompt, 0));
     let held = |p: &router_policy::Placement| p.snapshot(at(1.0), id).unwrap().index_blocks;
     assert_eq!(held(&p), 20_000);

@@ -13,6 +13,19 @@ use router_policy::{
 
 pub const KEY: HashKey = HashKey::new([7; 192]);
 
+/// Chains over a small tree, so that prefixes are shared: block = hash of the path.
+pub fn tree_chain(path: &[u8]) -> Vec<u128> {
+    let mut hash = 1_u128;
+    path.iter()
+        .map(|&step| {
+            hash = hash
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)
+                .wrapping_add(u128::from(step) + 1);
+            hash
+        })
+        .collect()
+}
+
 /// A streamed chat of these messages.
 pub fn chat(messages: &[String]) -> RequestShape {
     let mut chain = ChainBuilder::new(&KEY, b"model");
