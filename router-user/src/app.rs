@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use discover::Sources;
 use fleet::Fleet;
 use rand::TryRng;
@@ -41,7 +41,6 @@ use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
 use crate::gossip::Gossip;
 use crate::observe::admin::TokenError;
-use crate::parse::Aliases;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
 use crate::proxy::{KeepRecord, Proxy, Shared};
@@ -159,14 +158,12 @@ impl Router {
             ledger: Arc::clone(&ledger),
             registry: Arc::clone(&registry),
             hash_key: hash_key.clone(),
-            names: ArcSwap::default(),
-            aliases: ArcSwap::from_pointee(Aliases::new(&config.model_aliases)),
+            reading: ArcSwap::from_pointee(reload::reading(&config, Arc::default())),
             budget: Budget::new(config.limits.bodies_total_bytes_max),
             retries: RetryBudget::new(config.limits.retry_budget),
             limits: config.limits.clone(),
             metrics: Arc::clone(&metrics),
             proxy_paths: config.proxy_paths.clone(),
-            session_key: ArcSwapOption::new(reload::session_key(&config)),
             keep_record,
             compat: (config.compat == Some(Compat::Vllm)).then(OnceLock::new),
             debug_headers: config.debug_headers,

@@ -1,7 +1,7 @@
 //! The configuration read again while the router serves: checked whole before any of it applies.
 //!
-//! The backends, the policy and its constants, and the admin token change at once; other keys need a restart, and it is said which of those
-//! changed. Invariant: a configuration that cannot be used changes nothing.
+//! The backends, the policy and its constants, and the admin token change at once; other keys need a restart, and it is
+//! said which of those changed. Invariant: a configuration that cannot be used changes nothing.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::fleet::{Change, Fleet};
 use crate::config::{Config, ConfigError, Settings};
 use crate::error::chain;
 use crate::observe::admin::{AdminToken, TokenError};
-use crate::parse::Aliases;
-use crate::proxy::Shared;
+use crate::parse::{Aliases, Names};
+use crate::proxy::{Reading, Shared};
 
 /// Reads the configuration as it is now.
 pub type Reread = dyn Fn() -> Result<Config, ConfigError> + Send + Sync;
@@ -117,8 +117,7 @@ impl Reload {
         let (applied, needs_restart) =
             settings.differ(&config.settings).into_iter().partition(|key| is_at_once(key));
         self.fleet.set_drain_deadline(config.drain_deadline);
-        self.proxy.session_key.store(session_key(&config));
-        self.proxy.aliases.store(Arc::new(Aliases::new(&config.model_aliases)));
+        self.proxy.reading.rcu(|before| reading(&config, Arc::clone(&before.names)));
         self.proxy.ledger.reconfigure(config.policy.clone());
         let change = self.sources.replace((&config).into());
         *settings = config.settings;
@@ -132,9 +131,14 @@ fn is_at_once(key: &str) -> bool {
     AT_ONCE.contains(&key) || constants.contains(&at(key))
 }
 
-/// What names a session, where the policy wants to know.
-pub(super) fn session_key(config: &Config) -> Option<Arc<String>> {
-    (config.policy.policy == PolicyName::Session).then(|| Arc::new(config.session_key.clone()))
+/// What requests are read by; the names are the fleet's to say.
+pub(super) fn reading(config: &Config, names: Arc<Names>) -> Reading {
+    let wants_session = config.policy.policy == PolicyName::Session;
+    Reading {
+        names,
+        aliases: Arc::new(Aliases::new(&config.model_aliases)),
+        session_key: wants_session.then(|| config.session_key.as_str().into()),
+    }
 }
 
 #[cfg(test)]

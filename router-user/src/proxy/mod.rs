@@ -21,7 +21,7 @@ mod usage;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -73,6 +73,17 @@ impl std::fmt::Debug for KeepRecord {
     }
 }
 
+/// What requests are read by: of the configuration and the fleet, and replaced whole, so that a request looks once.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// What the aliases of backends stand for.
+    pub names: Arc<parse::Names>,
+    /// What the router's own stand for.
+    pub aliases: Arc<parse::Aliases>,
+    /// What names a session, where the policy wants to know.
+    pub session_key: Option<Arc<str>>,
+}
+
 /// What all workers share.
 #[derive(Debug)]
 pub struct Shared {
@@ -84,10 +95,8 @@ pub struct Shared {
     pub registry: Arc<Registry>,
     /// Secret of the prompt hashes.
     pub hash_key: HashKey,
-    /// What the aliases of backends stand for.
-    pub names: ArcSwap<parse::Names>,
-    /// What the router's own stand for.
-    pub aliases: ArcSwap<parse::Aliases>,
+    /// What requests are read by.
+    pub reading: ArcSwap<Reading>,
     /// Bounds.
     pub limits: Limits,
     /// Bytes left for bodies.
@@ -98,8 +107,6 @@ pub struct Shared {
     pub metrics: Arc<RequestMetrics>,
     /// Extra path prefixes that are proxied.
     pub proxy_paths: Vec<String>,
-    /// What names a session, where the policy wants to know.
-    pub session_key: ArcSwapOption<String>,
     /// What takes decision records, where they are kept.
     pub keep_record: Option<KeepRecord>,
     /// With `--compat vllm`: what writes `/metrics`.
@@ -226,7 +233,7 @@ impl Proxy {
                     &parts.method,
                     parts.uri.path(),
                     &self.shared.ledger,
-                    &self.shared.aliases.load(),
+                    &self.shared.reading.load().aliases,
                     self.shared.ending.phase() >= Phase::Leaving,
                 )?;
                 return Ok(own.map(Either::Left));

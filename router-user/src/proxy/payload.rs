@@ -76,15 +76,15 @@ impl Payload {
         shared: &Shared,
     ) -> Result<RequestShape, ProxyError> {
         let (Self::Held(body) | Self::Passed { begun: body, .. }) = self;
+        let reading = shared.reading.load();
         let mut shape = match kind {
             PathKind::Inference => {
                 let read = |bytes: &Bytes| {
-                    parse::shape_with(bytes, &shared.hash_key, &shared.names.load())
+                    parse::shape_with(bytes, &shared.hash_key, &reading.names)
                         .map_err(|e| ProxyError::BadBody(e.to_string()))
                 };
                 let shape = read(&body.bytes)?;
-                let aliases = shared.aliases.load();
-                let model = shape.model.as_deref().and_then(|name| aliases.model(name));
+                let model = shape.model.as_deref().and_then(|name| reading.aliases.model(name));
                 match model.and_then(|model| parse::rename(&body.bytes, model)) {
                     None => shape,
                     Some(renamed) => {
@@ -99,7 +99,7 @@ impl Payload {
             },
         };
         shape.task = parse::task(parts.uri.path());
-        if let Some(key) = shared.session_key.load().as_deref() {
+        if let Some(key) = &reading.session_key {
             shape.session = parse::session(&parts.headers, &body.bytes, key);
         }
         Ok(shape)

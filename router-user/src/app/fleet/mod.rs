@@ -26,7 +26,7 @@ use crate::backends::{Member, Registry, ReportSink, WatchConfig};
 use crate::config::ProbeConfig;
 use crate::gossip::Gossip;
 use crate::parse::Names;
-use crate::proxy::{RequestMetrics, Shared};
+use crate::proxy::{Reading, RequestMetrics, Shared};
 use crate::state::Warm;
 
 pub use drain::Refused;
@@ -226,7 +226,8 @@ impl Fleet {
         self.parts.registry.set(here().map(|e| Arc::clone(&e.target)).collect());
         let Followers { proxy, gossip } = &state.followers;
         if let Some(proxy) = proxy {
-            proxy.names.store(Arc::new(Names::new(here().map(|e| &e.member.config.spec))));
+            let names = Arc::new(Names::new(here().map(|e| &e.member.config.spec)));
+            proxy.reading.rcu(|before| Reading { names: Arc::clone(&names), ..Reading::clone(before) });
         }
         if let Some(gossip) = gossip {
             gossip.set_rows(here().map(|e| (e.id, e.address())).collect());
