@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hyper::header::HeaderValue;
 use router_policy::{BackendId, Models, Nanos, Report};
 use router_user::backends::metrics_text::{Reader, parse};
-use router_user::backends::{ReportSink, Target, WatchConfig, watch_all};
+use router_user::backends::{ReportSink, Target, WatchConfig, watch};
 
 const ENGINES: usize = 512;
 const WATCHED: Duration = Duration::from_secs(10);
@@ -112,7 +112,10 @@ fn watch(text: Vec<u8>) {
     let sink: Arc<dyn ReportSink> = counting.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (cpu, wall, reports) = runtime.block_on(async {
-        let _watches = watch_all(&targets, &sink, &config);
+        let mut watches = tokio::task::JoinSet::new();
+        for target in &targets {
+            watches.spawn(watch::watch(Arc::clone(target), Arc::clone(&sink), config.clone()));
+        }
         // The first round opens all connections.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let (cpu, start, reports) = (thread_cpu(), Instant::now(), counting.0.load(Ordering::Relaxed));

@@ -281,8 +281,7 @@ impl Ledger {
     #[must_use]
     pub fn any_ready(&self) -> bool {
         let placement = self.placement.lock();
-        let now = clock::now();
-        let is_ready = |&id: &BackendId| placement.snapshot(now, id).is_some_and(|s| s.ready);
+        let is_ready = |&id: &BackendId| placement.readiness(id).is_some_and(|(is_ready, _)| is_ready);
         placement.backends().iter().any(is_ready)
     }
 

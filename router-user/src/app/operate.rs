@@ -3,7 +3,6 @@
 //! Changes wait for files, names and locks, so they run where that is allowed; one at a time, as each begins with what
 //! the one before left.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,10 +68,7 @@ impl Operate for Operations {
     }
 
     fn remove(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()> {
-        self.change(move |changes| {
-            changes.fleet.remove(id, deadline)?;
-            Ok(())
-        })
+        self.change(move |changes| Ok(changes.fleet.remove(id, deadline)?))
     }
 
     fn drain(&self, id: BackendId, deadline: Option<Duration>) -> Operation<()> {
@@ -138,7 +134,7 @@ impl From<ReloadError> for OperateError {
     fn from(error: ReloadError) -> Self {
         match error {
             ReloadError::Fixed => Self::Unsupported(error.to_string()),
-            error => Self::Invalid(whole(&error)),
+            error => Self::Invalid(error.to_string()),
         }
     }
 }
@@ -152,17 +148,4 @@ impl From<RelayError> for OperateError {
             error => Self::Engine(error.to_string()),
         }
     }
-}
-
-/// An error with what led to it.
-fn whole(error: &(dyn Error + 'static)) -> String {
-    let (mut text, mut next) = (error.to_string(), error.source());
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
 }

@@ -25,4 +25,4 @@ pub use member::Member;
 pub use probe::Mark;
 pub use registry::{HealthAt, Heard, MetricsAt, Registry, ScrapeFailure, Target};
 pub use relay::{Relay, RelayError};
-pub use watch::{ReportSink, WatchConfig, watch_all};
+pub use watch::{ReportSink, WatchConfig};

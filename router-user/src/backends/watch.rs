@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use router_policy::{BackendId, Models, Nanos, Report, Signal, Trust, Why};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Target;
@@ -75,16 +74,6 @@ impl WatchConfig {
             mark,
         }
     }
-}
-
-/// Watches all targets, the first round of each at once. Dropping the set ends the watch and closes its connections.
-#[must_use]
-pub fn watch_all(targets: &[Arc<Target>], sink: &Arc<dyn ReportSink>, config: &WatchConfig) -> JoinSet<()> {
-    let mut set = JoinSet::new();
-    for target in targets {
-        set.spawn(watch(Arc::clone(target), Arc::clone(sink), config.clone()));
-    }
-    set
 }
 
 /// Watches one target for ever. Dropping the future ends the watch and closes its connections.

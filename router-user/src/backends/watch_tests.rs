@@ -17,7 +17,7 @@ use router_policy::{BackendId, Models, Report, Signal, Trust, Why};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{Inference, ReportSink, WatchConfig, watch_all};
+use super::{Inference, ReportSink, WatchConfig, watch};
 use crate::backends::health::Rules;
 use crate::backends::{HealthAt, Mark, ScrapeFailure, Target};
 
@@ -209,7 +209,9 @@ pub(super) fn config(interval_ms: u64) -> WatchConfig {
 pub(super) fn start(target: &Arc<Target>, config: &WatchConfig) -> (JoinSet<()>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let sink: Arc<dyn ReportSink> = told.clone();
-    (watch_all(std::slice::from_ref(target), &sink, config), told)
+    let mut set = JoinSet::new();
+    set.spawn(watch(Arc::clone(target), sink, config.clone()));
+    (set, told)
 }
 
 pub(super) async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {

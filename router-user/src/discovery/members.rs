@@ -7,6 +7,7 @@ use router_common::limits::MAX_BACKENDS;
 use super::dns::{Found, Service};
 use super::names::{Names, address_of, query_of};
 use crate::backends::Member;
+use crate::backends::resolve::expand;
 use crate::config::{BackendConfig, Lookup};
 
 /// Bounds of a weight, as `--backend` has them.
@@ -60,14 +61,8 @@ fn of_service(entry: &BackendConfig, service: &Service, mean: f64, names: &Names
 /// A named backend at each of its addresses. Its URL is its name for people and labels: with several addresses each goes
 /// by itself. That one which is there keeps its URL, and no two have the same, is the fleet's to see to.
 fn at_each(named: &BackendConfig, ips: &[IpAddr]) -> Vec<Member> {
-    let at = |ip: &IpAddr| {
-        let (mut config, addr) = (named.clone(), SocketAddr::new(*ip, named.port));
-        if ips.len() > 1 {
-            config.spec.url = format!("http://{addr}{}", config.base_path);
-        }
-        Member { config, addr }
-    };
-    ips.iter().map(at).collect()
+    let addrs: Vec<_> = ips.iter().map(|ip| SocketAddr::new(*ip, named.port)).collect();
+    expand(named, &addrs)
 }
 
 #[cfg(test)]

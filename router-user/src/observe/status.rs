@@ -213,6 +213,14 @@ impl Status {
     /// The state as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
+        let mut json = self.json_of_process();
+        json["sources"] = self.sources.iter().map(source).collect();
+        json["backends"] = self.backends.iter().map(|b| b.json(self.now)).collect();
+        json
+    }
+
+    /// What it says of the process, without its sources and backends.
+    pub(super) fn json_of_process(&self) -> Value {
         let programs = self.kernel.programs.iter().map(|(name, on)| ((*name).to_owned(), json!(on)));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -223,8 +231,6 @@ impl Status {
             "pools_without_ready": self.pools_without_ready(),
             "kernel": { "line": self.kernel.line, "attached": programs.collect::<serde_json::Map<_, _>>() },
             "index": { "blocks": self.index.blocks, "bytes": self.index.bytes },
-            "sources": self.sources.iter().map(source).collect::<Vec<_>>(),
-            "backends": self.backends.iter().map(|b| b.json(self.now)).collect::<Vec<_>>(),
         })
     }
 }

@@ -42,8 +42,6 @@ pub(in crate::app) struct Draining {
     pub(in crate::app) then: Then,
     /// Nothing is in flight there.
     pub(in crate::app) is_done: bool,
-    /// What was in flight at the deadline was cut.
-    is_cut: bool,
 }
 
 /// What follows a drain.
@@ -104,7 +102,7 @@ impl Fleet {
     }
 
     /// What is in flight at a backend that drains has so long from now on.
-    pub(in crate::app) fn set_deadline(&self, id: BackendId, deadline: Duration) {
+    pub(super) fn set_deadline(&self, id: BackendId, deadline: Duration) {
         let mut state = self.state.lock();
         if let Ok(Entry { standing: Standing::Draining(draining), .. }) = find(&mut state, id) {
             draining.until = Some(Instant::now() + deadline);
@@ -124,7 +122,7 @@ impl Fleet {
         let since = entry.draining().map_or(now, |before| before.since);
         let until = deadline.map(|deadline| now + deadline);
         self.parts.ledger.draining(entry.id, true);
-        entry.standing = Standing::Draining(Draining { since, until, then, is_done: false, is_cut: false });
+        entry.standing = Standing::Draining(Draining { since, until, then, is_done: false });
         self.drains.notify_one();
     }
 
@@ -148,7 +146,7 @@ impl Fleet {
             let Standing::Draining(draining) = &mut entry.standing else { continue };
             draining.is_done = self.is_empty(entry.id);
             let is_over = draining.until.is_some_and(|until| now >= until);
-            if is_over && !draining.is_done && !std::mem::replace(&mut draining.is_cut, true) {
+            if is_over && !draining.is_done && !entry.target.is_cut() {
                 cut(&entry.target);
             }
             let is_late = draining.until.is_some_and(|until| now >= until + CUT_TIME);

@@ -7,23 +7,14 @@ use crate::backends::health::Cause;
 use crate::observe::status::{BackendStatus, Status, seats, signal};
 
 pub(super) fn snapshot(status: &Status, subscribers: usize) -> Value {
-    let programs = status.kernel.programs.iter().map(|(name, on)| ((*name).to_owned(), json!(on)));
     let requests = &status.requests;
     let decisions = requests.decisions.iter().map(|(reason, n)| ((*reason).to_owned(), json!(n)));
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "policy": status.policy.as_str(),
-        "uptime_seconds": status.uptime.as_secs_f64(),
-        "ready": status.is_ready(),
-        "draining": status.is_draining,
-        "pools_without_ready": status.pools_without_ready(),
-        "kernel": { "line": status.kernel.line, "attached": programs.collect::<serde_json::Map<_, _>>() },
-        "index": { "blocks": status.index.blocks, "bytes": status.index.bytes },
-        "decisions": decisions.collect::<serde_json::Map<_, _>>(),
-        "ttft_buckets": requests.ttft_buckets,
-        "subscribers": subscribers,
-        "backends": status.backends.iter().map(|b| backend(b, status.now)).collect::<Vec<_>>(),
-    })
+    let mut json = status.json_of_process();
+    json["decisions"] = Value::Object(decisions.collect());
+    json["ttft_buckets"] = json!(requests.ttft_buckets);
+    json["subscribers"] = json!(subscribers);
+    json["backends"] = status.backends.iter().map(|b| backend(b, status.now)).collect();
+    json
 }
 
 fn backend(b: &BackendStatus, now: Nanos) -> Value {
