@@ -4,10 +4,11 @@
 //! on the connection leads to [`AWAITING`] (but for [`UNKNOWN`], which lasts), so a mistake lasts one request at most.
 
 use crate::http::{Head, Sent, ends_chunked};
+use crate::order::{Overtaken, beyond};
 
 /// Nothing is outstanding.
 pub const IDLE: u8 = 0;
-/// A request was sent, and no byte of its answer came.
+/// A request was sent, and its answer has not begun. Progress: what overtook its beginning ([`Overtaken`]).
 pub const AWAITING: u8 = 1;
 /// As [`AWAITING`], and the answer will be a head alone.
 pub const AWAITING_HEAD: u8 = 2;
@@ -102,6 +103,17 @@ pub const fn on_answer(phase: u8, head: &Head, tail: u64, len: u32) -> Step {
     on_bytes(head.length, len - head.len)
 }
 
+/// What follows the first segment of an answer, which reaches up to `end`, if others overtook it.
+#[must_use]
+#[inline(always)]
+pub const fn on_overtaken(to: Step, overtaken: Overtaken, end: u32) -> Step {
+    match to.phase {
+        SIZED => on_bytes(to.progress, beyond(end, overtaken.reaches(end))),
+        CHUNKED if overtaken.is_end() => Step::to(IDLE),
+        _ => to,
+    }
+}
+
 /// What follows a segment of a chunked answer.
 #[must_use]
 #[inline(always)]
@@ -149,7 +161,22 @@ mod tests {
         assert_eq!(on_answer(AWAITING, &sized, 7, 140), Step::to(IDLE));
         assert_eq!(on_answer(AWAITING, &OK, 7, 60), Step::to(UNTIL_CLOSE));
         assert_eq!(on_bytes(80, 79), Step { phase: SIZED, progress: 1 });
-        assert_eq!(on_bytes(80, 200), Step::to(IDLE), "more than announced, as after a resend");
+        assert_eq!(on_bytes(80, 200), Step::to(IDLE), "more than announced");
+    }
+
+    #[test]
+    fn what_overtook_the_beginning_of_an_answer_is_part_of_it() {
+        let none = Overtaken::from_progress(0);
+        let sized = Step { phase: SIZED, progress: 80 };
+        let chunked = Step { phase: CHUNKED, progress: 7 };
+        assert_eq!(on_overtaken(sized, none, 500), sized);
+        assert_eq!(on_overtaken(sized, none.by(579, false), 500), Step { phase: SIZED, progress: 1 });
+        assert_eq!(on_overtaken(sized, none.by(580, false), 500), Step::to(IDLE));
+        assert_eq!(on_overtaken(chunked, none.by(580, false), 500), chunked);
+        assert_eq!(on_overtaken(chunked, none.by(580, true), 500), Step::to(IDLE));
+        for phase in [UNTIL_CLOSE, UNKNOWN, IDLE] {
+            assert_eq!(on_overtaken(Step::to(phase), none.by(580, true), 500), Step::to(phase));
+        }
     }
 
     #[test]

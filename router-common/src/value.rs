@@ -161,6 +161,10 @@ pub struct SockState {
     pub released: u8,
     /// TCP sequence number at which the last request begins.
     pub request_seq: u32,
+    /// TCP sequence number up to which its answer has come. What arrives and ends before it was seen.
+    pub answered_to: u32,
+    /// Always 0.
+    pub pad: u32,
     /// What the phase must remember of the answer.
     pub progress: u64,
     /// `CLOCK_MONOTONIC` of the last request's first packet; 0 = none was sent.
@@ -188,6 +192,8 @@ impl SockState {
             counted: 0,
             released: 0,
             request_seq: 0,
+            answered_to: 0,
+            pad: 0,
             progress: 0,
             sent_ns: 0,
         }
@@ -232,8 +238,8 @@ const _: () = assert!(core::mem::offset_of!(BackendLoad, remote_at_ns) == 328);
 const _: () = assert!(core::mem::offset_of!(BackendLoad, asked_ns) + 8 == 384);
 const _: () = assert!(size_of::<WorkerSlot>() == 24);
 const _: () = assert!(size_of::<BackendName>() == 256);
-const _: () = assert!(size_of::<SockState>() == 32);
-const _: () = assert!(core::mem::offset_of!(SockState, sent_ns) == 24);
+const _: () = assert!(size_of::<SockState>() == 40);
+const _: () = assert!(core::mem::offset_of!(SockState, sent_ns) == 32);
 
 #[cfg(feature = "user")]
 #[expect(unsafe_code, reason = "aya's Pod is an unsafe marker trait")]

@@ -16,13 +16,14 @@ use aya_ebpf::bindings::{
 use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_sk_storage_get, bpf_spin_lock, bpf_spin_unlock};
 use aya_ebpf::programs::{SkBuffContext, SockContext, SockOpsContext};
 use router_common::http::{self, Sent};
+use router_common::order::is_before;
 use router_common::phase;
 use router_common::tcp::{self, End, state};
 use router_common::{Answer, BackendLoad, SockState};
 
 use crate::atomic::{decrement, increment};
 use crate::maps::{LOCAL_ANSWERS, LOCAL_LOAD, LOCAL_PORTS, LOCAL_SOCKS};
-use crate::phases::{from_backend, is_before, to_backend};
+use crate::phases::{from_backend, to_backend};
 use crate::segment::Segment;
 use crate::socket;
 
@@ -138,21 +139,13 @@ pub(crate) unsafe fn sent(
     // SAFETY: the caller's promise; a socket sends one segment at a time.
     unsafe {
         let answer = answer(sk, 0)?;
-        let end = segment.seq.wrapping_add(segment.len);
-        let mut fresh = segment.len;
-        if (*answer).has_sent != 0 {
-            if !is_before((*answer).sent_to, end) {
-                // Sent again.
-                return None;
-            }
-            let beyond = end.wrapping_sub((*answer).sent_to);
-            if beyond < fresh {
-                fresh = beyond;
-            }
+        if (*answer).has_sent != 0 && !is_before((*answer).sent_to, segment.end()) {
+            // Sent again, which is no sign of life of an engine.
+            return None;
         }
-        (*answer).sent_to = end;
+        (*answer).sent_to = segment.end();
         (*answer).has_sent = 1;
-        from_backend(ctx, state, load, segment, fresh, || Some(&raw mut (*answer).head))
+        from_backend(ctx, state, load, segment, || Some(&raw mut (*answer).head))
     }
 }
 

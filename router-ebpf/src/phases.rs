@@ -9,6 +9,7 @@
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::programs::SkBuffContext;
 use router_common::http::{self, HeadBuffer, Sent};
+use router_common::order::{Overtaken, beyond, is_before};
 use router_common::phase::{self, AWAITING, AWAITING_HEAD, CHUNKED, SIZED, Step};
 use router_common::{BackendLoad, SockState};
 
@@ -40,7 +41,7 @@ pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
     // Nothing interrupts a program that a softirq runs to run another here, so the buffer is this program's.
     let buffer = || HEAD.get_ptr_mut(0);
     // SAFETY: all point to map values, checked non-null.
-    unsafe { from_backend(ctx, state, load, &segment, segment.len, buffer) }
+    unsafe { from_backend(ctx, state, load, &segment, buffer) }
 }
 
 /// The backend takes nothing more for now.
@@ -87,6 +88,7 @@ pub(crate) unsafe fn to_backend(
         if !matches!(sent, Sent::Other) {
             // Before the phase, for whoever sees the answer on another processor.
             (*state).request_seq = segment.seq;
+            (*state).answered_to = segment.ack;
             let now = bpf_ktime_get_ns();
             (*state).sent_ns = now;
             // The silence of the backend begins with the first request that it leaves without a byte.
@@ -99,8 +101,8 @@ pub(crate) unsafe fn to_backend(
     Some(())
 }
 
-/// A segment from the backend, seen from either side; `fresh` of its bytes were not seen before. A first one is read
-/// in `buffer`.
+/// A segment from the backend, seen from either side. A first one is read in `buffer`. What was seen before counts as
+/// bytes and as a sign of life, and no more.
 ///
 /// # Safety
 /// As for [`to_backend`], and nobody else uses the buffer meanwhile.
@@ -110,7 +112,6 @@ pub(crate) unsafe fn from_backend(
     state: *mut SockState,
     load: *mut BackendLoad,
     segment: &Segment,
-    fresh: u32,
     buffer: impl FnOnce() -> Option<*mut HeadBuffer>,
 ) -> Option<()> {
     // SAFETY: the caller's promise; a timestamp may be won by any writer.
@@ -118,14 +119,26 @@ pub(crate) unsafe fn from_backend(
         add(&raw mut (*load).rx_bytes, segment.len.into());
         let now = bpf_ktime_get_ns();
         (&raw mut (*load).last_rx_ns).write_volatile(now);
-        match (*state).phase {
-            from @ (AWAITING | AWAITING_HEAD) => answered(ctx, state, load, segment, from, now, buffer),
+        let from = (*state).phase;
+        match from {
+            AWAITING | AWAITING_HEAD | CHUNKED | SIZED => {}
+            _ => return None,
+        }
+        let seen = (*state).answered_to;
+        let fresh = beyond(seen, segment.end());
+        if fresh == 0 {
+            return None;
+        }
+        let segment = &segment.without(beyond(segment.seq, seen))?;
+        match from {
             CHUNKED => {
                 let tail = segment.tail(ctx, (*state).progress)?;
-                go_on(state, load, CHUNKED, phase::on_chunks(tail, segment.len))
+                go_on(state, load, segment, CHUNKED, phase::on_chunks(tail, segment.len))
             }
-            SIZED => go_on(state, load, SIZED, phase::on_bytes((*state).progress, fresh)),
-            _ => None,
+            // What is missing before it counts as come, and does not count when it comes.
+            SIZED => go_on(state, load, segment, SIZED, phase::on_bytes((*state).progress, fresh)),
+            _ if segment.seq == seen => answered(ctx, state, load, segment, from, now, buffer),
+            _ => overtakes(ctx, state, segment),
         }
     }
 }
@@ -145,9 +158,10 @@ unsafe fn answered(
     buffer: impl FnOnce() -> Option<*mut HeadBuffer>,
 ) -> Option<()> {
     // SAFETY: the caller's promise.
-    let (request_seq, sent_ns) = unsafe { ((*state).request_seq, (*state).sent_ns) };
+    let (request_seq, sent_ns, progress) =
+        unsafe { ((*state).request_seq, (*state).sent_ns, (*state).progress) };
     if !is_before(request_seq, segment.ack) {
-        // Its sender does not know of the request: a part of the last answer, sent again.
+        // Its sender does not know of the request: something after the last answer.
         return None;
     }
     let buffer = buffer()?;
@@ -155,11 +169,15 @@ unsafe fn answered(
     // SAFETY: the caller's promise.
     let head = http::head(unsafe { &mut *buffer }, len);
     let to = phase::on_answer(from, &head, segment.tail(ctx, 0)?, segment.len);
-    if to.phase == from {
-        return None;
-    }
+    let (overtaken, end) = (Overtaken::from_progress(progress), segment.end());
     // SAFETY: the caller's promise.
     unsafe {
+        if to.phase == from {
+            (*state).answered_to = end;
+            return None;
+        }
+        (*state).answered_to = overtaken.reaches(end);
+        let to = phase::on_overtaken(to, overtaken, end);
         if socket::step(state, load, from, to) && to.phase != phase::UNKNOWN {
             add(&raw mut (*load).ttfb_ns, now.wrapping_sub(sent_ns));
             add(&raw mut (*load).ttfb_count, 1);
@@ -168,14 +186,36 @@ unsafe fn answered(
     Some(())
 }
 
+/// A segment of an answer whose first one has not come.
+///
+/// # Safety
+/// As for [`from_backend`].
+#[inline(always)]
+unsafe fn overtakes(ctx: &SkBuffContext, state: *mut SockState, segment: &Segment) -> Option<()> {
+    let is_end = http::ends_chunked(segment.tail(ctx, 0)?, segment.len);
+    // SAFETY: the caller's promise; as in `go_on`.
+    unsafe {
+        let overtaken = Overtaken::from_progress((*state).progress).by(segment.end(), is_end);
+        (*state).progress = overtaken.progress();
+    }
+    Some(())
+}
+
 /// A later segment of an answer. While the phase stays only this direction writes the progress: no lock.
 ///
 /// # Safety
-/// As for [`answered`].
+/// As for [`from_backend`].
 #[inline(always)]
-unsafe fn go_on(state: *mut SockState, load: *mut BackendLoad, from: u8, to: Step) -> Option<()> {
+unsafe fn go_on(
+    state: *mut SockState,
+    load: *mut BackendLoad,
+    segment: &Segment,
+    from: u8,
+    to: Step,
+) -> Option<()> {
     // SAFETY: the caller's promise.
     unsafe {
+        (*state).answered_to = segment.end();
         if to.phase == from {
             (*state).progress = to.progress;
         } else {
@@ -194,10 +234,4 @@ fn counted(ctx: &SkBuffContext) -> Option<(*mut SockState, *mut BackendLoad)> {
         let state = socket::storage(sk.cast(), 0)?;
         Some((state, socket::row(state)?))
     }
-}
-
-/// Whether one sequence number comes before another; they wrap around.
-#[inline(always)]
-pub(crate) const fn is_before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
 }

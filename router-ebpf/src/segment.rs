@@ -91,6 +91,21 @@ impl Segment {
         Some(Self { seq: number(4), ack: number(8), at, len: bytes - at, is_window_shut })
     }
 
+    /// Sequence number after its last byte.
+    #[inline(always)]
+    pub(crate) const fn end(&self) -> u32 {
+        self.seq.wrapping_add(self.len)
+    }
+
+    /// The rest of it after so many bytes, if there is one.
+    #[inline(always)]
+    pub(crate) const fn without(&self, bytes: u32) -> Option<Self> {
+        if bytes >= self.len {
+            return None;
+        }
+        Some(Self { seq: self.seq.wrapping_add(bytes), at: self.at + bytes, len: self.len - bytes, ..*self })
+    }
+
     /// The first eight bytes as one number; a shorter segment has zeros at the end.
     #[inline(always)]
     pub(crate) fn first(&self, ctx: &SkBuffContext) -> Option<u64> {

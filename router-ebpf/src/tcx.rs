@@ -85,7 +85,7 @@ pub(crate) fn on_ingress(ctx: &SkBuffContext) -> Option<()> {
         }
         if let Some(segment) = packet.payload() {
             let buffer = || HEAD.get_ptr_mut(0);
-            let _goes_on = from_backend(ctx, state, load, &segment, segment.len, buffer);
+            let _goes_on = from_backend(ctx, state, load, &segment, buffer);
         }
         if packet.is_reset() {
             if ended(state, load) && tcp == state::ESTABLISHED {

@@ -47,6 +47,7 @@ mod pins;
 mod places;
 mod program;
 mod reconcile;
+mod resent;
 mod restart;
 mod router_process;
 mod routers;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::sandbox::Sandbox;
 
 /// Where the requests are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Noted {
     /// Sent, and no byte of the answer yet.
@@ -27,6 +27,14 @@ struct Page {
     is_locked: AtomicBool,
     is_over: AtomicBool,
     noted: Noted,
+}
+
+struct Unlock<'a>(&'a AtomicBool);
+
+impl Drop for Unlock<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// The page; a process that is killed while it holds the lock holds it for ever.
@@ -68,10 +76,10 @@ impl Truth {
         while page.is_locked.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
+        // Of a test that fails too: the others must end.
+        let _unlock = Unlock(&page.is_locked);
         // SAFETY: the lock is held, so nobody else looks.
-        let result = what(unsafe { &mut (*self.0.as_ptr()).noted });
-        page.is_locked.store(false, Ordering::Release);
-        result
+        what(unsafe { &mut (*self.0.as_ptr()).noted })
     }
 
     /// Tells all to stop.

@@ -24,6 +24,9 @@ use crate::world::{Backend, account, connect_marked_to, register, wait_until};
 
 const SAMPLES: usize = 1000;
 
+/// Longest that a packet is on its way on a machine with other work.
+const SETTLED: Duration = Duration::from_secs(2);
+
 /// Not a device.
 const CGROUP: &str = "cgroup";
 
@@ -140,8 +143,7 @@ struct Samples {
 }
 
 impl Samples {
-    fn add(&mut self, row: &router_common::BackendLoad, noted: &Noted) {
-        let off = row.awaiting.abs_diff(noted.awaiting) + row.streaming.abs_diff(noted.streaming);
+    fn add(&mut self, off: u64) {
         self.equal += usize::from(off == 0);
         self.error += off;
     }
@@ -156,6 +158,11 @@ impl Samples {
         assert!(share >= 0.99, "{} of {SAMPLES} samples were equal", self.equal);
         assert!(error <= 0.01, "mean error {error}");
     }
+}
+
+/// By how many requests the phases differ from those noted.
+fn off(row: &router_common::BackendLoad, noted: &Noted) -> u64 {
+    row.awaiting.abs_diff(noted.awaiting) + row.streaming.abs_diff(noted.streaming)
 }
 
 /// With the programs of the cgroup, or at a device: `lo`, or the cable, beyond which the engine's side is out of sight.
@@ -216,21 +223,31 @@ fn check(name: &'static str, at: &'static str, processes: usize, connections: us
     });
 }
 
+/// Whether what is off becomes right while nobody moves a request: a packet that waits for a core arrives, a phase that
+/// was counted wrong stays so.
+fn settles(off: impl Fn() -> u64) -> bool {
+    let begun = Instant::now();
+    while off() > 0 && begun.elapsed() < SETTLED {
+        pause(1);
+    }
+    off() == 0
+}
+
 fn sample(truth: &Truth, account: &Account, backend: &Backend, agent: Option<&Local>, what: &str) {
     let (mut here, mut there) = (Samples::default(), Samples::default());
     let (mut exact, mut busy) = (0, 0);
-    let mut next = Instant::now();
     for _ in 0..SAMPLES {
-        next += Duration::from_millis(1);
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        truth.note(|noted| {
-            here.add(&account.row(backend.id), noted);
-            if let Some(agent) = agent {
-                there.add(&agent.rows()[0].load, noted);
-            }
+        pause(1);
+        let wrong = truth.note(|noted| {
+            let here_off = || off(&account.row(backend.id), noted);
+            let there_off = || agent.map_or(0, |agent| off(&agent.rows()[0].load, noted));
+            here.add(here_off());
+            there.add(there_off());
             exact += usize::from(u64::from(account.in_flight(backend.id)) == noted.held);
             busy += usize::from(noted.awaiting > 0 && noted.streaming > 0);
+            if settles(|| here_off() + there_off()) { None } else { Some((*noted, here_off(), there_off())) }
         });
+        assert_eq!(wrong, None, "{what}: nothing moves, and the phases of a side are not those noted");
     }
     assert!(busy > SAMPLES / 2, "the truth must be worth comparing: {busy} samples");
     here.check(&format!("{what}, router's side"));

@@ -19,7 +19,7 @@ use crate::hosts::{Clients, ip, own_network, set_up};
 const ROUTER: &str = "10.8.0.1";
 pub(crate) const ENGINE: &str = "10.8.0.2";
 
-/// What becomes of an end of stream that the engine's host sends.
+/// What becomes of an end of stream that the engine's host sends, and of what else is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// It passes, as all else does.
@@ -32,6 +32,10 @@ pub(crate) enum Rule {
     Lose,
     /// It passes, but what only acknowledges is lost.
     LoseAcks,
+    /// It passes, and what carries bytes passes twice.
+    Twice,
+    /// It passes, but of what carries bytes the first waits until the next has overtaken it.
+    Overtake,
 }
 
 /// Whether there is what the ends are made of; says so if not.
@@ -155,7 +159,18 @@ impl State {
             }
             Rule::LetResetOvertake | Rule::Lose if is_end => self.held.push(packet.to_vec()),
             Rule::LoseAcks if flags == ACK && !has_bytes => {}
-            _ => drop(to.write(packet)),
+            Rule::Overtake if has_bytes && self.held.is_empty() => self.held.push(packet.to_vec()),
+            Rule::Overtake if has_bytes => {
+                drop(to.write(packet));
+                self.let_go(to);
+                self.rule = Rule::Pass;
+            }
+            rule => {
+                drop(to.write(packet));
+                if rule == Rule::Twice && has_bytes {
+                    drop(to.write(packet));
+                }
+            }
         }
         if is_reset && self.rule == Rule::LetResetOvertake {
             self.let_go(to);
