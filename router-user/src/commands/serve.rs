@@ -1,9 +1,9 @@
 //! `unlatch serve`: a router until SIGTERM or SIGINT, then a drain within the deadline. SIGHUP, and a watched file that
 //! changed, read the configuration again.
 
+use std::convert::Infallible;
 use std::io::Write;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
     let deadline = config.shutdown_deadline;
     // Before the router listens: a signal that comes early must drain too.
     let taken = runtime.block_on(async { Ok::<_, std::io::Error>((Signals::new()?, Reloads::new()?)) });
-    let (mut signals, mut reloads) = match taken {
+    let (mut signals, reloads) = match taken {
         Ok(taken) => taken,
         Err(error) => return fail(&error, EXIT_INTERNAL),
     };
@@ -59,32 +59,24 @@ pub fn run(args: ServeArgs) -> ExitCode {
         Ok(router) => router,
         Err(error) => return fail(&error, error.exit_code()),
     };
-    runtime.block_on(serve(router, &mut signals, &mut reloads, watches, deadline))
+    let follow = follow(reloads, watches, Arc::clone(router.reloader()));
+    runtime.block_on(serve(router, &mut signals, follow, deadline))
 }
 
 async fn serve(
     router: RunningRouter,
     signals: &mut Signals,
-    reloads: &mut Reloads,
-    watches: Vec<FileWatch>,
+    follow: impl Future<Output = Infallible>,
     deadline: Duration,
 ) -> ExitCode {
-    let mut follow = pin!(follow(watches, Arc::clone(router.reloader())));
-    loop {
-        tokio::select! {
-            // A signal first: a failed worker is cut by the drain all the same.
-            biased;
-            () = signals.next() => break,
-            () = reloads.next() => {
-                let reload = Arc::clone(router.reloader());
-                // What came of it is in the log.
-                let _logged = tokio::task::spawn_blocking(move || reload.reload()).await;
-            }
-            () = &mut follow => {}
-            () = failed(&router) => {
-                tracing::error!("a worker ended by itself");
-                return ExitCode::from(EXIT_INTERNAL);
-            }
+    tokio::select! {
+        // A signal first: a failed worker is cut by the drain all the same.
+        biased;
+        () = signals.next() => {}
+        never = follow => match never {},
+        () = failed(&router) => {
+            tracing::error!("a worker ended by itself");
+            return ExitCode::from(EXIT_INTERNAL);
         }
     }
     tracing::info!(in_flight = router.in_flight(), deadline_s = deadline.as_secs_f64(), "draining");
@@ -105,8 +97,8 @@ async fn serve(
     ExitCode::SUCCESS
 }
 
-/// Reads the configuration again each time a file of it changed; without one waits for ever.
-async fn follow(watches: Vec<FileWatch>, reload: Arc<Reload>) {
+/// Reads the configuration again at each SIGHUP, and each time a watched file of it changed.
+async fn follow(mut reloads: Reloads, watches: Vec<FileWatch>, reload: Arc<Reload>) -> Infallible {
     let changed = Arc::new(Notify::new());
     let mut watching = JoinSet::new();
     for mut watch in watches {
@@ -119,7 +111,11 @@ async fn follow(watches: Vec<FileWatch>, reload: Arc<Reload>) {
         });
     }
     loop {
-        changed.notified().await;
+        // No order is needed: each means the same, and none is lost.
+        tokio::select! {
+            () = reloads.next() => {}
+            () = changed.notified() => {}
+        }
         let reload = Arc::clone(&reload);
         // What came of it is in the log.
         let _logged = tokio::task::spawn_blocking(move || reload.reload()).await;
