@@ -126,9 +126,7 @@ pub(crate) unsafe fn from_backend(
         }
         let seen = (*state).answered_to;
         let fresh = beyond(seen, segment.end());
-        if fresh == 0 {
-            return None;
-        }
+        // Nothing of one that was seen to its end.
         let segment = &segment.without(beyond(segment.seq, seen))?;
         match from {
             CHUNKED => {
