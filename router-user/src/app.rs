@@ -15,36 +15,33 @@ mod health;
 mod kernel;
 mod operate;
 mod reload;
+mod running;
 mod state;
 mod workers;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use discover::Sources;
-use fleet::Fleet;
 use rand::TryRng;
 use rand::rngs::SysRng;
 pub use reload::{Reload, ReloadError, Reloaded, Reread};
-use router_policy::prefix::HashKey;
+pub use running::{RunningRouter, Shutdown};
 
 use crate::accept;
 use crate::accept::limit::Connections;
-use crate::account::{Account, KernelError, Ledger, Role, RowError};
+use crate::account::{KernelError, RowError};
 use crate::backends::Registry;
-use crate::config::{AdminListen, Compat, Config};
+use crate::config::{Compat, Config};
 use crate::decisions::Recorder;
 use crate::discovery::First;
-use crate::edge::Edge;
 use crate::forward::retry::RetryBudget;
-use crate::gossip::Gossip;
 use crate::observe::admin::TokenError;
 use crate::proxy::body::Budget;
 use crate::proxy::metrics::RequestMetrics;
-use crate::proxy::{KeepRecord, Proxy, Shared};
-use crate::shutdown::{Phase, Switch};
+use crate::proxy::{KeepRecord, Shared};
+use crate::shutdown::Switch;
 
 /// Why a router does not start.
 #[derive(Debug, thiserror::Error)]
@@ -231,160 +228,6 @@ fn recorder(
     let recorder = Recorder::start(path, url, series)
         .map_err(|source| StartError::Record { path: path.clone(), source })?;
     Ok(Some(KeepRecord(Arc::new(move |record, request: &str| recorder.take(record, request)))))
-}
-
-/// A router that serves. Dropping it cuts what is in flight and waits for its threads.
-#[derive(Debug)]
-pub struct RunningRouter {
-    addr: SocketAddr,
-    admin_at: AdminListen,
-    account: Account,
-    ledger: Arc<Ledger>,
-    registry: Arc<Registry>,
-    hash_key: HashKey,
-    connections: Arc<Connections>,
-    shutdown_delay: Duration,
-    data_plane: Switch,
-    control_plane: Switch,
-    workers: Vec<workers::Worker>,
-    control: Option<control::Control>,
-    edge: Option<Edge>,
-    gossip: Option<Arc<Gossip>>,
-    state: Option<state::Warming>,
-    fleet: Arc<Fleet>,
-    reload: Arc<Reload>,
-}
-
-/// How a shutdown went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shutdown {
-    /// Requests that were cut at the deadline.
-    pub cut: u32,
-}
-
-impl RunningRouter {
-    fn start_workers(
-        &mut self,
-        shared: &Arc<Shared>,
-        listener: &std::net::TcpListener,
-        config: &Config,
-    ) -> Result<(), StartError> {
-        for _ in 0..config.workers.max(1) {
-            let mark = kernel::mark(&self.account, Role::Router);
-            let proxy = Proxy::new(Arc::clone(shared), random_u64()?, mark);
-            let listener = listener.try_clone().map_err(StartError::Internal)?;
-            self.workers.push(workers::start(self, proxy, listener, (&config.limits).into())?);
-        }
-        Ok(())
-    }
-
-    /// Where clients connect.
-    #[must_use]
-    pub const fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// Where operators connect.
-    #[must_use]
-    pub const fn admin_at(&self) -> &AdminListen {
-        &self.admin_at
-    }
-
-    /// Where operators connect by TCP.
-    ///
-    /// # Panics
-    /// They connect to a Unix socket; [`Self::admin_at`] tells.
-    #[must_use]
-    pub fn admin_addr(&self) -> SocketAddr {
-        match &self.admin_at {
-            AdminListen::Tcp(addr) => *addr,
-            at @ AdminListen::Unix(_) => panic!("the admin plane is at {at}"),
-        }
-    }
-
-    /// The counts.
-    #[must_use]
-    pub const fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
-    }
-
-    /// The counts as other processes and the kernel see them.
-    #[must_use]
-    pub const fn account(&self) -> &Account {
-        &self.account
-    }
-
-    /// The secret of the prompt hashes, for shapes made outside the proxy.
-    #[must_use]
-    pub const fn hash_key(&self) -> &HashKey {
-        &self.hash_key
-    }
-
-    /// The set of engines.
-    #[must_use]
-    pub const fn fleet(&self) -> &Arc<Fleet> {
-        &self.fleet
-    }
-
-    /// Reads the configuration again.
-    #[must_use]
-    pub const fn reloader(&self) -> &Arc<Reload> {
-        &self.reload
-    }
-
-    /// The engines.
-    #[must_use]
-    pub const fn registry(&self) -> &Arc<Registry> {
-        &self.registry
-    }
-
-    /// Whether a worker ended although nobody asked it to: the router is of no use any more.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.workers.iter().any(workers::Worker::is_finished)
-    }
-
-    /// Says that it is not ready and serves on for the configured delay; then stops accepting, lets what is in flight end
-    /// until the deadline, cuts the rest. Blocks until all threads ended;
-    /// in a runtime, call it where blocking is allowed.
-    pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
-        self.data_plane.go(Phase::Leaving);
-        // Those who balance before this router need a moment to learn that it goes.
-        std::thread::sleep(self.shutdown_delay);
-        let until = Instant::now() + deadline;
-        self.data_plane.go(Phase::Draining);
-        for worker in &self.workers {
-            worker.wait(until);
-        }
-        let cut = self.in_flight();
-        self.end();
-        Shutdown { cut }
-    }
-
-    /// Requests in flight over all backends.
-    #[must_use]
-    pub fn in_flight(&self) -> u32 {
-        let ids = self.ledger.backends();
-        ids.into_iter().filter_map(|id| self.ledger.snapshot(id)).map(|s| s.own.requests).sum()
-    }
-
-    fn end(&mut self) {
-        self.data_plane.go(Phase::Stopping);
-        self.workers.drain(..).for_each(workers::Worker::join);
-        // All have ended and no engine is forgotten yet: what is saved now is the last of it.
-        drop(self.state.take());
-        self.control_plane.go(Phase::Stopping);
-        self.control.take().into_iter().for_each(control::Control::join);
-        drop(self.gossip.take());
-        // Last: what is in flight stays guarded while it drains.
-        drop(self.edge.take());
-    }
-}
-
-impl Drop for RunningRouter {
-    fn drop(&mut self) {
-        self.end();
-    }
 }
 
 fn random_bytes<const N: usize>() -> Result<[u8; N], StartError> {

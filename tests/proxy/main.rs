@@ -18,6 +18,7 @@ mod forwarding;
 mod framing;
 mod gossip;
 mod health;
+mod hung;
 mod idle_conns;
 mod in_flight;
 mod keys;

@@ -25,6 +25,7 @@ mod model_alias;
 pub mod model_type;
 mod probe;
 pub mod production_stack;
+mod reader;
 pub mod resolve;
 pub mod settings;
 pub mod values;

@@ -9,7 +9,8 @@ use router_common::edge::EdgeLimits;
 use router_policy::{Fallback, PolicyConfig, PolicyName, Tuning};
 
 use super::backends_file::BYTES_MAX;
-use super::settings::{ConfigError, Key, Setting, Settings, Source};
+use super::reader::Reader;
+use super::settings::{ConfigError, Setting, Settings};
 use super::{
     BackendConfig, BackendsFile, Compat, Config, DnsConfig, EdgeConfig, KernelConfig, KernelHook, KernelMode,
     Limits, LogConfig, LogFormat, LogLevel, ProbeConfig, StateConfig, backend, model_alias, values,
@@ -304,81 +305,8 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
 }
 
 /// Counts fit: their bounds do.
-fn to_usize(n: u64) -> usize {
+pub(super) fn to_usize(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
-}
-
-/// Reads single settings and names them in errors.
-struct Reader<'a> {
-    settings: &'a Settings,
-}
-
-impl Reader<'_> {
-    /// What was given for a key that may be absent.
-    fn optional<T>(
-        &self,
-        name: &'static str,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, ConfigError> {
-        let Some(given) = self.settings.all(name).last() else { return Ok(None) };
-        parse(&given.text).map(Some).map_err(|message| ConfigError::at(&given.source, message))
-    }
-
-    /// What was given for a key, or its default.
-    fn read<T>(
-        &self,
-        name: &'static str,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<T, ConfigError> {
-        if let Some(value) = self.optional(name, &parse)? {
-            return Ok(value);
-        }
-        let default = Key::find(name).map_or("", |key| key.default);
-        parse(default).map_err(|message| ConfigError::at(&Source::Default(name), message))
-    }
-
-    fn integer(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<u64, ConfigError> {
-        self.read(name, |t| values::integer(t, bounds.clone()))
-    }
-
-    fn size(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<usize, ConfigError> {
-        self.integer(name, bounds).map(to_usize)
-    }
-
-    fn decimal(&self, name: &'static str, bounds: RangeInclusive<f64>) -> Result<f64, ConfigError> {
-        self.read(name, |t| values::decimal(t, bounds.clone()))
-    }
-
-    fn switch(&self, name: &'static str) -> Result<bool, ConfigError> {
-        self.read(name, |t| values::choice(t, &[("true", true), ("false", false)]))
-    }
-
-    fn bytes(&self, name: &'static str, bounds: RangeInclusive<u64>) -> Result<u64, ConfigError> {
-        self.read(name, |t| values::bytes(t, bounds.clone()))
-    }
-
-    fn duration(
-        &self,
-        name: &'static str,
-        bounds: RangeInclusive<Duration>,
-    ) -> Result<Duration, ConfigError> {
-        self.read(name, |t| values::duration(t, bounds.clone()))
-    }
-
-    /// As [`Self::duration`]; 0 is none.
-    fn optional_duration(
-        &self,
-        name: &'static str,
-        bounds: RangeInclusive<Duration>,
-    ) -> Result<Option<Duration>, ConfigError> {
-        self.read(name, |t| if t == "0" { Ok(None) } else { values::duration(t, bounds.clone()).map(Some) })
-    }
-
-    fn address(&self, name: &'static str) -> Result<std::net::SocketAddr, ConfigError> {
-        self.read(name, |t| {
-            t.parse().map_err(|_| format!("`{t}` is no address like 127.0.0.1:8001 or [::]:8001"))
-        })
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-use super::status::{StatusCollector, StatusSource};
+use super::collector::StatusCollector;
+use super::status::StatusSource;
 
 /// Content type of the exposition.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
