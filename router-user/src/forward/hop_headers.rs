@@ -51,9 +51,11 @@ impl Hop {
 
 /// Removes hop-by-hop headers and what `Connection` names. O(headers); no allocation where there are none.
 pub fn strip(headers: &mut HeaderMap) {
-    let hop = Hop::of(headers);
     // Few messages have any: one look at the names costs less than a search for each that may be there.
-    let ending: Vec<HeaderName> = headers.keys().filter(|&name| hop.ends(name)).cloned().collect();
+    let mut ending: Vec<HeaderName> = headers.keys().filter(|&name| is_hop_by_hop(name)).cloned().collect();
+    if ending.contains(&header::CONNECTION) {
+        ending.append(&mut named_by_connection(headers));
+    }
     for name in ending {
         headers.remove(name);
     }

@@ -82,8 +82,10 @@ enum LineState {
 }
 
 impl<P: Progress> StreamBody<P> {
-    /// A body that comes on `conn`, which goes back to the pool after it. A body that is empty ends at once.
-    pub fn new(headers: &HeaderMap, conn: Conn, upstream: &Upstream, progress: P) -> Self {
+    /// A body that comes on `conn`, which goes back to the pool after it. A body that is empty ends at once. Boxed where
+    /// it is made, since a response is moved several times before it is written.
+    #[must_use]
+    pub fn new(headers: &HeaderMap, conn: Conn, upstream: &Upstream, progress: P) -> Box<Self> {
         let first = if is_event_stream(headers) { First::Event(LineState::Start) } else { First::Any };
         let after = if conn.size_hint().exact().is_some() { After::Sized } else { After::Streamed };
         let (pool, limits) = (Arc::clone(upstream.pool()), upstream.silence());
@@ -92,8 +94,8 @@ impl<P: Progress> StreamBody<P> {
         let silence =
             Silence::new(SilenceLimits { comment: limits.comment.filter(|_| has_comments), ..limits });
         let events = has_comments.then_some(Boundary::START);
-        let live = Live { progress, conn, pool, after, first, silence, events };
-        let mut body = Self { live: Some(live), broken: None };
+        let live = Some(Live { progress, conn, pool, after, first, silence, events });
+        let mut body = Box::new(Self { live, broken: None });
         body.complete_if_ended();
         body
     }

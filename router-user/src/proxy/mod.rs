@@ -124,7 +124,7 @@ pub struct Proxy {
     buffers: Arc<Buffers>,
 }
 
-/// A response's body: our own, or an engine's. Boxed, since a response is moved several times before it is written.
+/// A response's body: our own, or an engine's.
 pub type ProxyBody = Either<Full<Bytes>, Box<StreamBody<Flight>>>;
 
 /// What a client asks, without the body. An async function has room for an argument twice, so it goes by reference.
@@ -256,24 +256,24 @@ impl Proxy {
         let mut payload = Payload::read(body, kind, &parts.headers, &self.shared, &self.buffers).await?;
         let shape = payload.shape(kind, parts, &self.shared)?;
         let outgoing = Outgoing::new(parts, id, client, upgrade.as_ref());
-        let Sent { answer, placed, flight } = self.place(&shape, pinned, &outgoing, &mut payload).await?;
-        if answer.status == StatusCode::SWITCHING_PROTOCOLS {
-            return switch(answer, upgrade.take(), flight, client);
+        let sent = self.place(&shape, pinned, &outgoing, &mut payload).await?;
+        if sent.answer.status == StatusCode::SWITCHING_PROTOCOLS {
+            return switch(*sent, upgrade.take(), client);
         }
-        Ok(self.pass_on(answer, &placed, flight))
+        Ok(self.pass_on(*sent))
     }
 
     /// The engine's answer as the client gets it; the flight goes with its body.
-    fn pass_on(&self, answer: Answer, placed: &Placed, flight: Flight) -> Response<ProxyBody> {
-        let Answer { status, mut headers, conn, resent, .. } = answer;
+    fn pass_on(&self, sent: Sent) -> Response<ProxyBody> {
+        let Sent { answer: Answer { status, mut headers, conn, resent, .. }, placed, flight } = sent;
         if resent > 0 {
             self.shared.metrics.retried(Retry::ConnectionClosed);
         }
         hop_headers::strip(&mut headers);
         if self.shared.debug_headers {
-            debug_headers(&mut headers, flight.target(), placed);
+            debug_headers(&mut headers, flight.target(), &placed);
         }
-        let body = Box::new(StreamBody::new(&headers, conn, &self.upstream, flight));
+        let body = StreamBody::new(&headers, conn, &self.upstream, flight);
         // The client is answered in its own version; status and headers are the engine's.
         let mut response = Response::new(Either::Right(body));
         *response.status_mut() = status;
@@ -293,17 +293,12 @@ fn check_head(parts: &Parts, limit_bytes: usize) -> Result<(), ProxyError> {
 }
 
 /// The engine agreed to switch: the rest is a tunnel.
-fn switch(
-    answer: Answer,
-    upgrade: Option<Wanted>,
-    flight: Flight,
-    client: &Client,
-) -> Result<Response<ProxyBody>, ProxyError> {
+fn switch(sent: Sent, upgrade: Option<Wanted>, client: &Client) -> Result<Response<ProxyBody>, ProxyError> {
+    let Sent { answer: Answer { mut headers, conn, .. }, flight, .. } = sent;
     let Some(upgrade) = upgrade else {
         flight.ended(Outcome::UpstreamFailed);
         return Err(ProxyError::UpstreamFailed("it switched protocols unasked".to_owned()));
     };
-    let Answer { mut headers, conn, .. } = answer;
     hop_headers::strip(&mut headers);
     headers.extend(upgrade.announcement());
     upgrade.start(conn, flight, client);

@@ -18,7 +18,7 @@ use crate::forward::connect::ConnectError;
 use crate::forward::stream::Progress;
 use crate::forward::{Answer, Peer, SendError, retry};
 
-/// An engine's answer, and what it is counted by.
+/// An engine's answer, and what it is counted by. Boxed where it goes: each way out of a function would copy it.
 pub(super) struct Sent {
     pub(super) answer: Answer,
     pub(super) placed: Placed,
@@ -73,7 +73,7 @@ impl Proxy {
         pinned: Option<BackendId>,
         outgoing: &Outgoing<'_>,
         payload: &mut Payload,
-    ) -> Result<Sent, ProxyError> {
+    ) -> Result<Box<Sent>, ProxyError> {
         self.shared.retries.came();
         let registry = &self.shared.registry;
         let mut tried = match pinned {
@@ -104,10 +104,10 @@ impl Proxy {
             match self.send(flight.target(), outgoing, payload).await {
                 Ok(answer) => {
                     flight.is_answered(answer.status, &answer.headers);
-                    let sent = Sent { answer, placed, flight };
+                    let sent = Box::new(Sent { answer, placed, flight });
                     match self.elsewhere(&sent, shape, &mut tried, outgoing, payload) {
                         Some(other) => {
-                            self.turn_away(sent);
+                            self.turn_away(*sent);
                             next = Some(Box::new(other));
                         }
                         None => return Ok(sent),

@@ -111,12 +111,20 @@ impl<'a> Outgoing<'a> {
         let mut fields = Vec::with_capacity(FIELDS_BYTES);
         // A proxy before us knows better what was asked for.
         let (mut has_proto, mut has_host) = (false, false);
-        let mut before = Vec::new();
+        let (mut before, mut host, mut keys) = (Vec::new(), None, Vec::new());
         for (name, value) in headers.iter().filter(|&(name, _)| !hop.ends(name)) {
             match name.as_str() {
                 // The wait for "100 Continue" is between the client and us, framing is the connection's to the
                 // engine, host is the target's; id and key follow.
-                "expect" | "content-length" | "host" | "x-request-id" | "authorization" => continue,
+                "expect" | "content-length" | "x-request-id" => continue,
+                "host" => {
+                    host.get_or_insert(value.as_bytes());
+                    continue;
+                }
+                "authorization" => {
+                    keys.push(value.as_bytes());
+                    continue;
+                }
                 "x-forwarded-for" => {
                     before.extend_from_slice(value.as_bytes());
                     before.extend_from_slice(b", ");
@@ -136,12 +144,12 @@ impl<'a> Outgoing<'a> {
         if !has_proto {
             write_field(&mut fields, &X_FORWARDED_PROTO, &[b"http"]);
         }
-        if let (false, Some(host)) = (has_host, host_asked(&uri, &headers)) {
+        if let (false, Some(host)) = (has_host, host_of(&uri).or(host)) {
             write_field(&mut fields, &X_FORWARDED_HOST, &[host]);
         }
         let key_at = fields.len();
-        for key in headers.get_all(header::AUTHORIZATION) {
-            write_field(&mut fields, &header::AUTHORIZATION, &[key.as_bytes()]);
+        for key in keys {
+            write_field(&mut fields, &header::AUTHORIZATION, &[key]);
         }
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str).into();
         Self { method: parts.method.clone(), id, path, fields, key_at }
@@ -199,12 +207,9 @@ fn write_field(to: &mut Vec<u8>, name: &HeaderName, value: &[&[u8]]) {
     to.extend_from_slice(b"\r\n");
 }
 
-/// The host that the client named: an absolute target counts before `Host` (RFC 9112, 3.2.2).
-fn host_asked<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
-    match uri.authority() {
-        Some(authority) => authority.as_str().rsplit('@').next().map(str::as_bytes),
-        None => headers.get(header::HOST).map(HeaderValue::as_bytes),
-    }
+/// The host that an absolute target names; it counts before `Host` (RFC 9112, 3.2.2).
+fn host_of(uri: &Uri) -> Option<&[u8]> {
+    uri.authority()?.as_str().rsplit('@').next().map(str::as_bytes)
 }
 
 #[cfg(test)]
